@@ -2,7 +2,7 @@
 
 SEEDS ?= 100
 SECONDS ?= 60
-POSTGRES = postgres::a_database_on_a_volume_that_loses_its_ssd_keeps_what_it_acknowledged_before_the_bound
+POSTGRES = postgres::postgres_commits_before_max_lag_survive_ssd_loss
 BASE ?= HEAD^
 
 .PHONY: help test demo build crash fuzz postgres bench bench-check book install-tools clean

@@ -35,7 +35,7 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 #[test]
-fn reads_and_writes_of_one_extent_allocate_nothing() {
+fn guest_io_within_one_extent_does_not_allocate() {
     let arena = Arena::new(MIB * 4);
     let ring = Ring::new(64, &arena).expect("io_uring is here");
     let rt = ring.clone();

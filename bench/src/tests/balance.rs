@@ -58,7 +58,7 @@ fn a_disk_faster_than_the_ssd_gets_the_load_by_itself() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_figures() {
+fn same_seed_gives_same_figures() {
     let text = |phases: [Phase; 2]| phases.map(|p| p.to_string());
     assert_eq!(text(phases("x25-m", "wardrop", 1)), text(phases("x25-m", "wardrop", 1)));
 }

@@ -152,12 +152,12 @@ fn a_disk_under_a_mixed_load_is_as_fast_in_real_time_as_in_virtual_time() {
 }
 
 #[test]
-fn a_drive_that_merges_is_as_fast_in_real_time_as_in_virtual_time() {
+fn merging_ssd_has_equal_real_and_virtual_speed() {
     agree(Load { model: "transcend-16g", clients: 4, requests: 100, blocks: (1, 16), reads: 60 });
 }
 
 #[test]
-fn a_drive_that_collects_garbage_is_as_fast_in_real_time_as_in_virtual_time() {
+fn garbage_collecting_ssd_has_equal_real_and_virtual_speed() {
     agree(Load { model: "x25-m", clients: 8, requests: 400, blocks: (4, 16), reads: 60 });
 }
 

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_shown_as_people_write_them() {
+    fn sizes_are_displayed_in_largest_fitting_unit() {
         assert_eq!((KIB * 128).to_string(), "128 KiB");
         assert_eq!(Bytes(1_610_612_736).to_string(), "1.50 GiB");
         assert_eq!(Bytes(17).to_string(), "17 B");

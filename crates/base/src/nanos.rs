@@ -132,14 +132,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_read_with_their_unit() {
+    fn times_are_parsed_only_with_unit() {
         assert_eq!("5ms".parse(), Ok(Nanos::from_millis(5)));
         assert_eq!("1.5s".parse(), Ok(Nanos::from_millis(1_500)));
         assert!("5".parse::<Nanos>().expect_err("a bare number has no unit").to_string().contains("5ms"));
     }
 
     #[test]
-    fn times_are_shown_in_the_unit_that_fits() {
+    fn times_are_displayed_in_largest_fitting_unit() {
         assert_eq!(Nanos::from_micros(85).to_string(), "85 µs");
         assert_eq!(Nanos(2_500_000).to_string(), "2.50 ms");
     }

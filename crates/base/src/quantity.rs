@@ -102,7 +102,7 @@ mod tests {
     use crate::{Bytes, Nanos};
 
     #[test]
-    fn a_value_is_written_as_people_write_it_and_read_as_the_same() {
+    fn written_value_is_short_and_parses_back_equal() {
         for (value, wanted) in [
             ("419430400B", "400MiB"),
             ("12000000B", "12MB"),

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_gives_the_same_numbers_for_ever() {
+    fn numbers_of_a_seed_never_change() {
         let mut rng = Rng::new(42);
         let first: Vec<u64> = (0..3).map(|_| rng.next_u64()).collect();
         assert_eq!(

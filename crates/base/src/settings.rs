@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_outside_its_limits_names_them() {
+    fn error_for_value_outside_limits_names_limits() {
         let error = |text: &str| {
             let mut s = settings(text);
             let taken =
@@ -302,7 +302,7 @@ mod tests {
     /// Story: `short-lived=99.9%` exceeded its limit of 99.9 %, because a percentage was divided by 100, and
     /// so rounded twice.
     #[test]
-    fn a_percentage_is_the_same_number_as_its_fraction() {
+    fn percentage_equals_fraction_exactly() {
         for thousandths in 0..=1000 {
             let (whole, tenth) = (thousandths / 10, thousandths % 10);
             let share = |text: String| settings(&text).take_share("n");
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_preset_replaces_defaults_and_what_is_set_beside_it_in_any_order() {
+    fn preset_replaces_defaults_but_not_explicit_settings() {
         let taken = |text: &str| {
             let mut s = settings(text);
             let named = s.take_preset("as-published", "n=7,size=off,unused=1").expect(text);
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_is_named_without_a_value_and_a_key_needs_one() {
+    fn flag_takes_no_value_and_key_needs_value() {
         let mut given = settings("x,quick");
         assert_eq!((given.take_flag("quick"), given.take_flag("slow")), (Ok(true), Ok(false)));
         assert_eq!(given.finish(), Ok(vec!["quick", "slow"]));

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn dead_links_are_named_with_their_line() {
+    fn dead_links_are_reported_with_line_number() {
         let text =
             "# What is it\n[a](#what-is-it) [b](https://example.org/c)\n[c](gone.md) [d](#elsewhere)\n";
         let root = folder("links");
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_glossary_is_found_and_other_lists_are_not() {
+    fn glossary_limit_counts_only_glossary_terms() {
         let list = |terms| "- **term**: word\n".repeat(terms);
         let page = |terms| format!("## Decisions\n{}## Glossary\n\n{}", list(GLOSSARY_TERMS), list(terms));
         assert!(too_long("ARCHITECTURE.md", &page(GLOSSARY_TERMS)).is_empty());

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_is_met_where_the_table_says_so() {
+    fn external_import_is_reported_unless_table_allows() {
         assert!(sentences("engine", "rustix")[0].contains("rustix"));
         assert!(sentences("uring", "rustix").is_empty());
         assert!(sentences("base", "slab")[0].contains("nothing"));

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_choice_is_allowed_where_all_of_it_is() {
+    fn licence_choices_and_conjunctions_are_evaluated() {
         assert!(
             is_allowed("MIT OR Apache-2.0") && is_allowed("MIT/Apache-2.0") && is_allowed("MIT OR GPL-3.0")
         );

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_is_named_with_its_place() {
+    fn style_fault_is_reported_with_file_and_line() {
         let found = check(Path::new("crates/engine/src/utils.rs"), concat!("fn f() {}\n// TO", "DO later\n"));
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[1].starts_with("crates/engine/src/utils.rs:2: "), "{found:?}");

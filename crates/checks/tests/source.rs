@@ -12,7 +12,7 @@ fn crates_import_only_from_lower_layers() {
 }
 
 #[test]
-fn everything_linked_stands_under_an_allowed_licence() {
+fn all_linked_crates_have_allowed_licences() {
     // What other platforms would link is not even downloaded here.
     expect_none(&licensing(&metadata(&["--filter-platform", "host-tuple"])));
 }
@@ -23,6 +23,6 @@ fn files_follow_the_style() {
 }
 
 #[test]
-fn documents_are_short_and_their_links_lead_somewhere() {
+fn documents_are_short_and_links_resolve() {
     expect_none(&documents(&root()));
 }

@@ -149,7 +149,7 @@ mod tests {
 
     /// After a stop while a device was returning, it said "bring the device back" of a device that was there.
     #[test]
-    fn a_device_that_is_there_is_not_asked_for() {
+    fn check_does_not_request_return_of_a_present_device() {
         let returning = format!("d1 {RETURNING}");
         let asked_for = |degraded: &[&str]| describe(&report(degraded)).contains("bring the device back");
         assert!(

@@ -148,21 +148,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_terminal_would_obey_is_shown_instead() {
+    fn terminal_control_characters_are_escaped() {
         assert_eq!(visible("a\tb\nc µ\n"), "a\tb\nc µ\n");
         assert_eq!(visible("\u{1b}[2Jgone\u{7}\r"), "\\u{1b}[2Jgone\\u{7}\\u{d}");
         assert_eq!(visible("\u{9b}2J \u{202e}gpj"), "\\u{9b}2J \\u{202e}gpj");
     }
 
     #[test]
-    fn a_path_is_one_word_of_a_shell() {
+    fn paths_are_quoted_for_the_shell() {
         assert_eq!(quoted(Path::new("/dev/disk/by-id/ata-WDC_1")), "/dev/disk/by-id/ata-WDC_1");
         assert_eq!(quoted(Path::new("my disk.img")), "'my disk.img'");
         assert_eq!(quoted(Path::new("it's")), r"'it'\''s'");
     }
 
     #[test]
-    fn json_stays_the_same_value() {
+    fn json_escapes_control_characters_and_keeps_the_value() {
         let hostile = "\u{1b}[2J\u{9b}2J\u{202e}\n";
         let line = json(&hostile);
         assert!(!line.contains(is_obeyed) && !line.contains('\n'), "{line:?}");

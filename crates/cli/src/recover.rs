@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_those_of_the_calendar() {
+    fn unix_seconds_are_shown_as_utc_calendar_time() {
         for (seconds, shown) in [
             (0, "1970-01-01 00:00:00 UTC"),
             (951_782_399, "2000-02-28 23:59:59 UTC"),
@@ -148,7 +148,7 @@ mod tests {
 
     /// A volume that was found a day later was said to have lost a day.
     #[test]
-    fn a_volume_that_is_found_late_has_not_lost_all_of_that_time() {
+    fn recover_report_shows_end_and_age_of_the_epoch() {
         let report = RecoverReport {
             name: "vault".to_owned(),
             epoch: 7,

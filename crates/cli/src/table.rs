@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_as_wide_as_their_widest_cell() {
+    fn columns_fit_the_widest_cell() {
         let mut table = Table::new(&["device", ">used", "path"]);
         table.row(vec!["d0".into(), "1 GiB".into(), "/dev/sda".into()]);
         table.row(vec!["d1".into(), "17 B".into(), "memory".into()]);

@@ -87,7 +87,7 @@ fn start(mut command: Command) -> std::process::Child {
 }
 
 #[test]
-fn a_quick_comparison_on_a_block_device_prints_one_table_and_leaves_nothing() {
+fn kernel_dbench_prints_row_per_policy_and_cleans_up() {
     let stand = Stand::new();
     let (id, output) = end(start(stand.dbench("kernel", &[])));
     stand.assert_nothing_left(id);
@@ -106,7 +106,7 @@ fn a_quick_comparison_on_a_block_device_prints_one_table_and_leaves_nothing() {
 }
 
 #[test]
-fn a_quick_comparison_over_nbd_tells_all_in_json_and_leaves_nothing() {
+fn nbd_dbench_reports_runs_in_json_and_cleans_up() {
     let stand = Stand::new();
     let (id, output) =
         end(start(stand.dbench("nbd", &["--json", "--policies", "stripe wardrop", "--clients", "1,2"])));
@@ -131,7 +131,7 @@ fn a_quick_comparison_over_nbd_tells_all_in_json_and_leaves_nothing() {
 }
 
 #[test]
-fn a_quick_demo_prints_each_policy_in_each_phase_and_leaves_nothing() {
+fn quick_demo_prints_every_policy_phase_and_cleans_up() {
     let stand = Stand::new();
     let (id, output) = end(start(
         stand.demo(&[&SMALL[..], &["--policies", "cache,mode=write-back equi,mode=auto"]].concat()),
@@ -158,7 +158,7 @@ fn a_quick_demo_prints_each_policy_in_each_phase_and_leaves_nothing() {
 }
 
 #[test]
-fn a_quick_demo_says_in_json_which_figures_count() {
+fn quick_demo_json_marks_late_figures() {
     let stand = Stand::new();
     let (id, output) =
         end(start(stand.demo(&[&SMALL[..], &["--json", "--policies", "ssd-only stripe"]].concat())));
@@ -189,7 +189,7 @@ fn a_quick_demo_says_in_json_which_figures_count() {
 }
 
 #[test]
-fn an_interrupted_demo_leaves_nothing() {
+fn interrupted_demo_cleans_up() {
     let dbench = |over| ["dbench", "--over", over, "--seconds", "60", "--clients", "4"];
     for (words, sign, signal) in [
         (&dbench("kernel")[..], "$ mkfs.ext4", Signal::INT),
@@ -229,7 +229,7 @@ fn an_interrupted_demo_leaves_nothing() {
 }
 
 #[test]
-fn wrong_words_are_refused_before_anything_is_made() {
+fn invalid_demo_arguments_are_refused_before_any_change() {
     let stand = Stand::new();
     for (words, expected) in [
         (&["--policies", "wardrop,speed=9"][..], "speed"),

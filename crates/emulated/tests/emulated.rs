@@ -95,7 +95,7 @@ fn a_device_of_the_library_is_a_device() {
 }
 
 #[test]
-fn one_request_at_a_time_takes_the_models_time() {
+fn sequential_requests_take_the_model_time() {
     with_ring(async |ring, arena| {
         let device = emulate(ring, Fixed::new(READ_TIME, 1));
         let buf = arena.alloc(KIB * 4).await;
@@ -232,7 +232,7 @@ impl Model for ByOffset {
 }
 
 #[test]
-fn a_quick_request_overtakes_a_slow_one_and_a_dropped_one_is_forgotten() {
+fn quick_request_overtakes_slow_and_dropped_is_not_counted() {
     with_ring(async |ring, arena| {
         let device = Rc::new(emulate(ring, ByOffset(Vec::new())));
         let buf = arena.alloc(KIB * 4).await;

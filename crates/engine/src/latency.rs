@@ -135,7 +135,7 @@ mod tests {
     use braid_base::Rng;
 
     #[test]
-    fn a_time_is_counted_within_one_per_cent() {
+    fn time_is_counted_within_one_per_cent() {
         let mut rng = Rng::new(1);
         for _ in 0..100_000 {
             let bits = rng.between(1, 40);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_those_of_a_sorted_list() {
+    fn quantiles_match_sorted_list_within_one_per_cent() {
         let (mut latency, mut list, mut rng) = (Latency::default(), Vec::new(), Rng::new(2));
         for _ in 0..10_000 {
             let bits = rng.between(1, 36);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_counted_before_can_be_taken_off_and_put_back() {
+    fn earlier_counts_can_be_subtracted_and_added_back() {
         let mut latency = Latency::default();
         [5, 7_000, 900_000].into_iter().for_each(|time| latency.record(Nanos(time)));
         let earlier = latency.clone();

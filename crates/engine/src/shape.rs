@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_is_cut_where_extents_meet() {
+    fn range_is_split_at_extent_boundaries() {
         let pieces: Vec<Piece> = shape().pieces(KIB * 127, KIB * 130).collect();
         let lens: Vec<u64> = pieces.iter().map(|p| p.len() / KIB).collect();
         assert_eq!((pieces[0].extent.0, lens), (0, vec![1, 128, 1]));

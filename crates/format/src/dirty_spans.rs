@@ -92,7 +92,7 @@ mod tests {
     const VOLUME: Uuid = Uuid([7; 16]);
 
     #[test]
-    fn dirty_spans_come_back_as_they_were_written() {
+    fn dirty_spans_round_trip() {
         for spans in [1, 8, 9, 65_536] {
             let dirty: Vec<SpanId> = [0, spans / 2, spans - 1].map(SpanId).into();
             let bytes = encode(VOLUME, spans, 9, dirty.iter().copied());

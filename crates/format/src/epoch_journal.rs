@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_been_applied_is_in_the_newest_state_of_a_recovered_disk_alone() {
+    fn applied_bits_come_from_newest_state_of_recovered_disk() {
         let applied: Vec<u8> = (0..APPLIED).map(|i| i as u8 ^ 0x5a).collect();
         let pages = [(State::Recovered, 3), (State::Image, 3)];
         let [recovered, image] = pages.map(|(kind, sequence)| state(sequence, kind, 7));
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_that_is_never_written_is_refused() {
+    fn impossible_state_page_is_rejected() {
         let at =
             |at: Bytes| StatePage { run: Run { at, first: 0, segments: 0 }, ..state(1, State::Image, 0) };
         let refused = [
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_always_fits_where_the_next_one_lies() {
+    fn ring_wraps_if_longest_segment_does_not_fit() {
         let ring = LONGEST_SEGMENT * 3 + PAGE;
         assert_eq!(next_place(LONGEST_SEGMENT * 2 + PAGE, ring), LONGEST_SEGMENT * 2 + PAGE);
         assert_eq!(next_place(LONGEST_SEGMENT * 2 + PAGE * 2, ring), Bytes::ZERO);
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_round_trips_and_knows_its_place_and_its_bytes() {
+    fn index_round_trips_and_rejects_wrong_place_and_content() {
         let content = vec![3; 4096 + 512];
         let page = encode_index(VOLUME, 82, &entries(), &content);
         let index = decode_index(&page, VOLUME, 82, SIZE).unwrap();
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_no_segment_has_are_refused() {
+    fn impossible_segment_lengths_are_rejected() {
         let long = Entry { range: Bytes::ZERO..LONGEST_SEGMENT, zeros: false };
         let page = encode_index(VOLUME, 1, &[long], &[]);
         assert!(matches!(decode_index(&page, VOLUME, 1, LONGEST_SEGMENT), Err(Invalid::Value(_))));

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_is_neither_none_nor_clean_nor_dirty_is_rejected() {
+    fn extra_entry_with_impossible_state_is_rejected() {
         for (block, state) in [(0, 1), (1, 0), (1, 3)] {
             let mut page = [0; 4096];
             (page[page::HEADER], page[page::HEADER + 5]) = (block, state);

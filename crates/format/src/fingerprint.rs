@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_changes_with_each_mount_and_keeps_its_identity() {
+    fn mark_changes_with_each_mount_and_keeps_identity() {
         let uuid = [5; 16];
         let kinds: [(Fields<'_>, usize); 4] = [
             (&[(0x38, &[0x53, 0xef]), (0x68, &uuid)], 0x34),
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn any_bytes_have_bounded_places_and_marks() {
+    fn places_and_marks_of_random_bytes_are_bounded() {
         let mut rng = Rng::new(3);
         for len in [0, 511, 512, 1100, 70_000, EDGE.as_usize()] {
             for magic in [&b""[..], b"EFI PART", b"XFSB", &[0x55, 0xaa]] {

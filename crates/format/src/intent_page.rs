@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn states_that_none_has_and_page_numbers_beyond_32_bits_are_rejected() {
+    fn impossible_intents_and_page_numbers_are_rejected() {
         for (number, byte) in [(0, 0b1100), (u32::MAX, 0b0101)] {
             let mut page = [byte; 4096];
             page::seal(&mut page, RegionKind::Intents, VOLUME, number, 1);

@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_record_is_skipped_only_if_it_says_so() {
+    fn unknown_record_is_skipped_only_if_flagged_skippable() {
         for (flags, skipped) in [(1, true), (0, false), (3, false)] {
             let mut buffer = vec![0; 4096];
             encode(&mut buffer, VOLUME, &batch(Some(&[]), &[Record::Epoch(1), Record::Epoch(2)]));
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn records_that_contradict_their_lengths_are_rejected() {
+    fn records_with_contradictory_lengths_are_rejected() {
         // Offset and value of each fault. The record faults: a record too long for the batch, shorter than
         // its prefix, longer and shorter than its kind allows, a span neither set nor cleared. The count
         // faults: one record too many, one record too few.
@@ -407,7 +407,7 @@ mod tests {
 
     /// Recovery looks for every batch from the tail on, and the next batch gets the next number.
     #[test]
-    fn numbers_that_no_ring_comes_to_are_rejected() {
+    fn impossible_batch_numbers_are_rejected() {
         for (at, value) in [(16, LARGEST_COUNT), (16, 1), (16, 2 + MOST_LIVE), (24, 6), (32, u64::MAX)] {
             let mut buffer = vec![0; 4096];
             encode(&mut buffer, VOLUME, &batch(None, &[Record::Epoch(1)]));

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_has_at_most_65536_spans_and_not_fewer_than_half_if_it_is_large() {
+    fn large_volume_has_32769_to_65536_spans() {
         assert_eq!(span_extents(Bytes(1), KIB * 128, KIB * 4), 1);
         assert_eq!(span_extents(GIB * 8, KIB * 128, KIB * 4), 1);
         assert_eq!(span_extents(GIB * 8 + Bytes(1), KIB * 128, KIB * 4), 2);

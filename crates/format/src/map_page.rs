@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_home_of_which_parts_are_lost_is_marked() {
+    fn mark_of_partly_lost_home_round_trips() {
         let marked = Entry { home: SlotNumber(9), valid: 6, partly_lost: true, ..Entry::default() };
         let lost = Entry { home: SlotNumber::LOST, ..Entry::default() };
         let mut page = [0; 4096];
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_another_place_or_another_volume_is_rejected() {
+    fn map_page_of_wrong_place_or_volume_is_rejected() {
         let mut page = [0; 4096];
         encode(&mut page, VOLUME, 9, 44, 1, (0..680).map(entry));
         assert_eq!(decode(&page, Uuid([8; 16]), 9, 1, |_, _| ()), Err(Invalid::Checksum));

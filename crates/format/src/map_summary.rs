@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_groups_of_the_largest_map_fit_into_one_page() {
+    fn groups_of_largest_map_fit_into_one_page() {
         assert_eq!(group_pages(256), None, "it is read in one request");
         assert_eq!(group_pages(257), Some(16));
         for (copies, group) in [(1, 128), (2, 256)] {
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_summary_of_another_map_or_with_groups_beyond_it_is_rejected() {
+    fn summary_of_wrong_map_or_impossible_groups_is_rejected() {
         let page = encoded(&Summary::new(1000, 3), 1000);
         assert!(matches!(Summary::decode(&page, VOLUME, 1000, 1004), Err(Invalid::Value(_))));
         // The group fields of the page, or a bit beyond the last group.

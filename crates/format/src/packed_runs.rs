@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_do_not_fit_are_joined_and_leave_no_extent_out() {
+    fn excess_runs_are_joined_and_omit_no_extent() {
         let all: Vec<u32> = (0..10_000u32).map(|i| i * 77 + i % 13 * 3).collect();
         for room in [0, 1, 9, 200, 4_000] {
             let runs = runs_within(ids(all.iter().copied()), room.max(10));
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_pack_never_makes_are_rejected() {
+    fn bytes_not_produced_by_pack_are_rejected() {
         for bytes in [&[0x80][..], &[0x80, 0], &[0xff; 6], &[4, 0], &[1, 0xff, 0xff, 0xff, 0xff, 0x1f], &[3]]
         {
             assert!(unpack(bytes).is_err(), "{bytes:?}");

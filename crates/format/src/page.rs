@@ -90,7 +90,7 @@ mod tests {
     /// A region that moved away leaves its pages behind. With the same number and volume, the pages would
     /// pass for pages of the new region.
     #[test]
-    fn a_page_of_a_region_of_another_kind_is_rejected() {
+    fn page_of_wrong_region_kind_is_rejected() {
         let page = sealed(RegionKind::Map);
         assert_eq!(open(&page, RegionKind::Map, VOLUME, 9), Ok((44, &page[HEADER..])));
         for kind in [RegionKind::Intents, RegionKind::CacheTable] {
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_from_beyond_any_count_is_rejected() {
+    fn page_with_impossible_sequence_is_rejected() {
         let mut page = sealed(RegionKind::Map);
         for (sequence, is_reached) in [(LARGEST_COUNT - 1, true), (LARGEST_COUNT, false), (u64::MAX, false)] {
             seal(&mut page, RegionKind::Map, VOLUME, 9, sequence);

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_round_trips_up_to_its_limit() {
+    fn policy_state_round_trips_up_to_size_limit() {
         for len in [0, 1, 5000, MOST_STATE] {
             let state = vec![0x5a; len];
             let bytes = encode(VOLUME, &of_hystor(&state));
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_nobody_counts_to_is_refused() {
+    fn policy_state_with_impossible_numbers_is_rejected() {
         let absurd = [
             PolicyState { epoch: u64::MAX, ..of_hystor(&[]) },
             PolicyState { sequence: u64::MAX, ..of_hystor(&[]) },

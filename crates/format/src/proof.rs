@@ -186,14 +186,14 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_no_volume_counts_to_are_rejected() {
+    fn proof_with_impossible_numbers_is_rejected() {
         for (epoch, sequence) in [(u64::MAX, 77), (3, u64::MAX)] {
             assert!(matches!(decode(&page(epoch, sequence), VOLUME), Err(Invalid::Value(_))));
         }
     }
 
     #[test]
-    fn the_newest_of_two_proofs_counts_and_a_torn_one_is_passed_over() {
+    fn newest_proof_counts_and_torn_proof_is_skipped() {
         let region = |first: [u8; 4096], second: [u8; 4096]| [first, second].concat();
         let (old, new) = (page(3, 77), page(4, 5));
         let mut torn = new;

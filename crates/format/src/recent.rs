@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_another_list_place_or_volume_is_rejected() {
+    fn page_of_wrong_list_place_or_volume_is_rejected() {
         let page = page(&entries(9));
         for other in [List { epoch: 4, ..LIST }, List { number: 6, ..LIST }, List { batch: 78, ..LIST }] {
             assert!(matches!(decode(&page, VOLUME, other, 2), Err(Invalid::Value(_))), "{other:?}");
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_that_no_version_writes_are_rejected() {
+    fn impossible_page_of_recent_entries_is_rejected() {
         for (at, bytes) in [(23, [0xff; 4]), (31, [0xff; 4]), (39, [0xff; 4]), (40, [0x95, 1, 0, 0])] {
             let mut wrong = page(&entries(9));
             wrong[at..at + 4].copy_from_slice(&bytes);
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn two_lists_that_follow_each_other_do_not_meet() {
+    fn consecutive_lists_do_not_overlap() {
         for ring in [Bytes(1 << 20), Bytes((1 << 20) + 4096), Bytes(64 << 20)] {
             let ((first, most), (second, _)) = (place(ring, 8), place(ring, 9));
             assert_eq!((first, first + SIZE * most as u64), (Bytes::ZERO, second));

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_comes_back_as_it_was_written() {
+    fn table_of_sums_round_trips() {
         for (samples, marks) in [(0, 0), (1, 2), (MOST_SAMPLES, MOST_MARKS)] {
             let sums = table(samples, marks);
             let bytes = encode(VOLUME, &sums);
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_half_counts_for_nothing() {
+    fn torn_or_random_table_of_sums_is_rejected() {
         let whole = encode(VOLUME, &table(MOST_SAMPLES, MOST_MARKS));
         for sector in 0..14 {
             let mut torn = whole.clone();
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_lie_scattered_each_in_a_part_of_its_own_and_on_the_disk() {
+    fn samples_are_distinct_on_disk_and_vary_by_volume() {
         for size in [Bytes(0), KIB * 3, KIB * 9, MIB, MIB * 64 + Bytes(512), TIB * 20] {
             let places = addresses(VOLUME, size);
             assert_eq!(places.len() as u64, (size.0 / 4096).min(256));

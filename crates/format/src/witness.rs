@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_witness_round_trips_and_knows_what_it_lists() {
+    fn witness_round_trips_and_finds_listed_extents() {
         let witness = witness();
         assert_eq!(decode(&encode(VOLUME, &witness), VOLUME), Ok(witness.clone()));
         let listed: Vec<u32> = (0..200).filter(|&extent| witness.lists(ExtentId(extent))).collect();
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_list_of_recent_entries_knows_is_not_listed() {
+    fn witness_omits_extents_outside_second_runs() {
         let witness = with_list();
         assert_eq!(decode(&encode(VOLUME, &witness), VOLUME), Ok(witness.clone()));
         let listed: Vec<u32> = (0..200).filter(|&extent| witness.lists(ExtentId(extent))).collect();
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn what_left_the_caches_is_listed_beside_the_second_runs() {
+    fn removed_dirty_copies_are_listed_beside_second_runs() {
         for second in [0, 20, MOST_RUNS as u32] {
             let mut witness = with_list();
             witness.recent.as_mut().unwrap().runs = (0..second).map(|i| (i * 5, 1)).collect();
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_an_older_version_does_not_say_what_left_the_caches() {
+    fn older_page_does_not_list_removed_dirty_copies() {
         let page = encode(VOLUME, &with_list());
         assert_eq!(decode(&page, VOLUME).unwrap().left, None);
         // With 250 runs, the last one lies where the third part is described.
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn extents_that_do_not_fit_are_listed_with_the_gaps_between_them() {
+    fn excess_extents_are_joined_into_listed_runs() {
         let extents: Vec<ExtentId> = (0..10_000u32).map(|i| ExtentId(i * 7 + (i % 3))).collect();
         let runs = runs(extents.iter().copied());
         assert!(runs.len() <= MOST_RUNS && !runs.is_empty());
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_that_no_version_writes_are_rejected() {
+    fn impossible_witness_page_is_rejected() {
         let page = encode(VOLUME, &witness());
         for (at, bytes) in
             [(12, [0xff; 4]), (12, [0xf9, 1, 0, 0]), (36, [0xff; 4]), (64, [50, 0, 0, 0]), (76, [0; 4])]
@@ -458,7 +458,7 @@ mod tests {
 
     /// Both pages named the same batch, and the page that listed less counted.
     #[test]
-    fn of_two_pages_with_the_same_batches_the_later_one_counts() {
+    fn later_of_two_pages_with_same_batches_counts() {
         let later = Witness { number: 6, runs: vec![(2, 1), (4, 1), (9, 100)], ..witness() };
         let region = [encode(VOLUME, &later), encode(VOLUME, &witness())].concat();
         assert_eq!(newest(&region, VOLUME), Some(later));

@@ -113,13 +113,13 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_volume_has_large_sectors_unless_its_size_is_odd() {
+    fn empty_volume_has_4096_byte_sectors_if_size_allows() {
         assert_eq!(sector_size(&[0; 68 << 10], 1 << 30), 4096);
         assert_eq!(sector_size(&[0; 68 << 10], (1 << 30) + 512), 512);
     }
 
     #[test]
-    fn what_was_made_for_small_sectors_gets_them() {
+    fn sector_size_follows_the_existing_file_system() {
         let small_xfs = first_bytes(&[(0, b"XFSB"), (102, &512u16.to_be_bytes())]);
         let large_xfs = first_bytes(&[(0, b"XFSB"), (102, &4096u16.to_be_bytes())]);
         let small_ext4 = first_bytes(&[(1080, &[0x53, 0xef]), (1048, &0u32.to_le_bytes())]);

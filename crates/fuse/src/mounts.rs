@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mount_is_read_with_blanks_in_its_name() {
+    fn mount_point_with_spaces_is_parsed() {
         let line = r"36 35 7:12 / /mnt/my\040disk rw,noatime shared:1 master:2 - ext4 /dev/loop12 rw,errors=continue";
         let mount = parse(line).unwrap();
         assert_eq!(mount.device, (7, 12));

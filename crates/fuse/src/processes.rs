@@ -81,7 +81,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn a_programme_that_has_a_device_open_is_named() {
+    fn process_with_an_open_device_is_named() {
         let mut child = Command::new("sleep")
             .arg("60")
             .stdin(fs::File::open("/dev/zero").map_or(Stdio::null(), Stdio::from))

@@ -317,14 +317,14 @@ mod tests {
     }
 
     #[test]
-    fn only_the_one_name_is_known() {
+    fn lookup_knows_only_the_volume_file() {
         assert_eq!(request(1, 1, b"volume\0"), Operation::Lookup { known: true });
         assert_eq!(request(1, 1, b"volumes\0"), Operation::Lookup { known: false });
         assert_eq!(request(1, 1, b"other\0"), Operation::Lookup { known: false });
     }
 
     #[test]
-    fn a_write_to_a_file_opened_for_synchronous_writes_is_durable_before_its_reply() {
+    fn write_to_a_dsync_file_is_decoded_as_fua() {
         let (offset, len) = (Bytes(8192), Bytes(4096));
         let volatile = words(&[0, 8192, 4096, 0, 0]);
         let durable = words(&[0, 8192, 4096, 0, 0o10000]);
@@ -347,12 +347,12 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_is_cut_short_is_malformed_and_a_cut_header_is_none() {
+    fn truncated_request_is_malformed_and_truncated_header_is_none() {
         assert_eq!(request(16, 2, &[0; 39]), Operation::Malformed);
         assert_eq!(decode(&[0; HEAD], 39), None);
     }
     #[test]
-    fn no_bytes_make_it_panic() {
+    fn random_bytes_never_panic_the_decoder() {
         let mut rng = braid_base::Rng::new(3);
         for _ in 0..20_000 {
             let mut head = [0; HEAD];

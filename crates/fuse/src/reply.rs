@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn the_header_counts_the_bytes_that_follow_it() {
+    fn header_length_includes_the_payload() {
         assert_eq!(len_in_header(&Reply::done(1)), 16);
         assert_eq!(len_in_header(&Reply::written(1, Bytes(512))), 24);
         let read = Reply::before_bytes(1, KIB * 4);
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_listed_once_and_in_pieces_that_fit() {
+    fn directory_listing_is_split_at_the_requested_size() {
         let whole = Reply::directory(1, 0, 4096);
         assert_eq!(whole.as_bytes().len(), 16 + 3 * 32);
         assert_eq!(Reply::directory(1, 0, 40).as_bytes().len(), 16 + 32);
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_is_too_old_is_refused() {
+    fn too_old_kernel_is_refused() {
         let terms = Terms { in_flight: 64, largest: MIB };
         assert!(Reply::init(1, 7, 22, 0, 0, terms).is_none());
         assert!(Reply::init(1, 7, 45, 0, u64::MAX, terms).is_some());

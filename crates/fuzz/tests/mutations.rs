@@ -106,7 +106,7 @@ macro_rules! targets {
         })*
 
         #[test]
-        fn every_target_has_its_test() {
+        fn every_target_has_a_test() {
             let tested = [$(stringify!($name)),*];
             assert!(braid_fuzz::TARGETS.iter().map(|target| target.name).eq(tested));
         }

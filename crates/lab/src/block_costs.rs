@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_metric_that_sorts_as_the_latency_does_covers_as_much() {
+    fn metric_with_the_latency_order_covers_the_same_share() {
         let mut costs = BlockCosts::default();
         let block = |number: u64| Bytes(number * 4096);
         // Ten blocks alone, ten times each; ninety in one request.

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_comes_first_has_a_processor_first() {
+    fn processors_serve_processes_in_order_of_arrival() {
         let two = Processors::new(Some(2));
         let times = [(0, 100), (0, 30), (0, 50), (10, 10), (500, 7)];
         let ends = times.map(|(now, time)| two.take(Nanos(now), Nanos(time)).0);
@@ -153,7 +153,7 @@ mod tests {
     /// An operation with requests takes the time since the preceding operation ended; the later operations of
     /// the burst take their own computing time only.
     #[test]
-    fn operations_of_a_burst_end_one_after_the_other() {
+    fn operations_of_a_burst_end_in_sequence() {
         let mut burst = Burst::new(Nanos(1000));
         burst.add_operation(Nanos(5), Bytes(1));
         burst.add_operation(Nanos(7), Bytes(2));

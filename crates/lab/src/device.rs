@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_what_would_be_right() {
+    fn invalid_device_text_is_rejected_with_the_expected_form() {
         for (text, expected) in [
             ("", "''"),
             ("big,model=x25-m", "'big'"),
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_solid_state_drive_may_take_the_place_of_a_disk_if_that_is_said() {
+    fn ssd_model_replaces_a_disk_only_with_as_hdd() {
         let spec = |text: &str| hdd(text).unwrap().spec();
         assert_eq!(spec("1GiB,model=samsung-960,as=hdd").unwrap().name, "samsung-960");
         let error = spec("1GiB,model=samsung-960").unwrap_err().to_string();

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn one_seed_says_nothing_of_the_spread() {
+    fn estimate_of_one_seed_has_no_spread() {
         assert_eq!(Estimate::of(&[3.5]), Estimate { mean: 3.5, low: 3.5, high: 3.5 });
     }
 }

@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_divides_what_is_filled_without_loss() {
+    fn list_splits_filled_ranges_without_loss() {
         let ranges =
             |pairs: &[(u64, u64)]| pairs.iter().map(|&(a, b)| Bytes(a)..Bytes(b)).collect::<Vec<_>>();
         let filled = ranges(&[(0, 10), (20, 30), (40, 50)]);

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn arrivals_come_at_their_times_each_to_one_that_is_idle() {
+    fn arrivals_go_to_idle_tasks_on_time() {
         let arrivals = [10, 40, 50, 50, 20].map(arrival).into();
         // The task that became idle last takes the first arrival: nothing happens before. At 150 two arrivals
         // come at once, and the out-of-order arrival comes with them.
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_ends_it() {
+    fn trace_error_ends_the_admission() {
         let broken = Err(Error::new(ErrorKind::Trace, "line 3"));
         assert_eq!(admitted(vec![arrival(10), broken, arrival(20)], 2, 1.0), [(110, 1, 10)]);
     }

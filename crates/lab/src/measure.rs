@@ -118,7 +118,7 @@ mod tests {
     use crate::{DeviceSetup, Load, Setup};
 
     #[test]
-    fn what_no_ssd_serves_is_nothing_without_a_sign() {
+    fn hdd_only_run_has_positive_zero_ssd_share() {
         let disk = vec![DeviceSetup::parse(DeviceClass::Hdd, "4GiB,model=mba3073").unwrap()];
         let setup = Setup::new(disk, "hdd-only", Load::Workload("random,span=1MiB,requests=10".to_owned()));
         let outcome = crate::simulate(&setup).unwrap().outcome;

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_network_is_named_with_what_would_be_right() {
+    fn invalid_network_is_rejected_with_the_expected_form() {
         for (text, expected) in [
             ("", "''"),
             ("10", "'10'"),

@@ -405,7 +405,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_flat_with_their_unit_in_the_name() {
+    fn latencies_are_flat_json_fields_with_units_in_names() {
         let operation = Operation {
             requests: 3,
             queue: Distribution { p999: 7, ..Default::default() },

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn arrivals_of_a_part_come_within_its_time_and_at_its_place() {
+    fn part_arrivals_stay_within_time_and_offset() {
         let load = part("zipf,rate=100,span=64MiB,requests=endless");
         let whole = arrivals(&load);
         assert!((900..1100).contains(&whole.len()), "{} in ten seconds", whole.len());
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_parts_fill_is_joined_and_what_a_new_part_will_use_is_not_filled() {
+    fn filled_ranges_merge_and_exclude_unfilled_parts() {
         let load = part("random,clients=3,span=64MiB");
         let new = Part { offset: MIB * 64, is_filled: false, skip: 1, ..load.clone() };
         let opened = open(&[load.clone(), load, new]).unwrap();

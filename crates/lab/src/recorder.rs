@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_belongs_to_the_batch_in_which_it_came() {
+    fn request_belongs_to_the_batch_at_arrival_time() {
         let mut recorder = Recorder::default().with_batches(vec![Nanos(100), Nanos(200)]);
         for (op, arrived, done) in
             [(Op::Read, 99, 150), (Op::Read, 100, 350), (Op::Write, 199, 200), (Op::Write, 250, 260)]

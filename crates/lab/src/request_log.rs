@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn every_measured_request_has_a_line_whose_times_add_up() {
+    fn log_lines_account_for_every_measured_request() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("requests.csv");
         let log = Some(path.clone());
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_cannot_be_written_ends_the_simulation() {
+    fn unwritable_log_ends_the_simulation() {
         for path in ["/nowhere/at/all.csv", "/dev/full"] {
             let setup = Setup { request_log: Some(path.into()), ..setup("random,span=64MiB,requests=5000") };
             let error = simulate(&setup).unwrap_err().to_string();

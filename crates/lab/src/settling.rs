@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn equilibrium_is_where_throughput_comes_near_its_end_and_stays() {
+    fn equilibrium_starts_when_throughput_stays_near_final_rate() {
         let settled = |rates: &[u64]| run(rates).settled(1000.0).map(Nanos::as_secs_f64);
         assert_eq!(settled(&[1000, 1000, 1000]), Some(0.0));
         assert_eq!(settled(&[500, 890, 910, 1090, 1000]), Some(2.0));
@@ -108,14 +108,14 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_has_not_come_near_its_mean_at_the_end_has_no_equilibrium() {
+    fn run_without_steady_end_has_no_equilibrium() {
         assert_eq!(run(&[1000, 1000, 800]).settled(1000.0), None);
         assert_eq!(run(&[]).settled(1000.0), None);
         assert_eq!((run(&[0, 0]).settled(f64::NAN), run(&[0, 0]).settled(0.0)), (None, None));
     }
 
     #[test]
-    fn long_runs_have_few_intervals_and_the_same_equilibrium() {
+    fn long_runs_keep_few_intervals_and_the_equilibrium() {
         // One byte per nanosecond, and two after 100 s.
         let moved = |at: Nanos| Bytes(at.0 + at.0.saturating_sub(Nanos::from_secs(100).0));
         let mut course = Course::new(Nanos::ZERO, None);

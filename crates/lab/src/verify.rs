@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_at_the_same_time_may_be_seen_or_not() {
+    fn concurrent_write_may_be_seen_or_not() {
         let mut place = Place::new();
         let (first, old) = place.write(AT, BLOCK);
         place.verifier.end_write(first);
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_writes_that_overlap_either_may_stay_until_the_next() {
+    fn either_of_two_overlapping_writes_may_stay() {
         let mut place = Place::new();
         let (first, a) = place.write(AT, BLOCK);
         let (second, b) = place.write(AT, BLOCK);
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sector_of_another_place_is_found_out() {
+    fn sector_from_a_different_place_is_detected() {
         let mut place = Place::new();
         let (first, _) = place.write(AT, BLOCK);
         let (second, elsewhere) = place.write(AT + BLOCK, BLOCK);

@@ -112,7 +112,7 @@ fn row<'a>(advice: &'a Advice, policy: &str) -> &'a Row {
 /// What comes is one run. Under the second load `equi` ends in one of two layouts, by chance: at 0.95 or 1.25
 /// ms.
 #[test]
-fn what_comes_is_within_a_tenth_of_the_forecast_or_at_least_within_the_interval() {
+fn measured_latency_is_near_forecast_or_within_interval() {
     let (mut changes, mut near) = (0, 0);
     let mut wrong = Vec::new();
     for (load, present) in LOADS {
@@ -148,7 +148,7 @@ fn what_comes_is_within_a_tenth_of_the_forecast_or_at_least_within_the_interval(
 
 /// `mode=auto` takes the best mode by itself: another mode is no advice.
 #[test]
-fn a_volume_that_chooses_its_mode_is_compared_with_other_policies_alone() {
+fn auto_mode_volume_is_compared_only_across_policies() {
     let all = arrivals(LOADS[0].0);
     let modes = |chooses_mode: bool| {
         let mut question = question(window(&all[..1000]), "equi,mode=cache", &[]);
@@ -163,7 +163,7 @@ fn a_volume_that_chooses_its_mode_is_compared_with_other_policies_alone() {
 }
 
 #[test]
-fn the_same_question_has_the_same_answer_on_any_number_of_threads() {
+fn advice_does_not_depend_on_the_number_of_threads() {
     let all = arrivals(LOADS[0].0);
     let question = Question {
         policies: vec!["wardrop".into(), "ssd-first".into()],
@@ -185,7 +185,7 @@ fn the_same_question_has_the_same_answer_on_any_number_of_threads() {
 }
 
 #[test]
-fn sizes_and_other_models_are_curves_with_rising_sizes() {
+fn size_curves_of_all_models_have_rising_sizes() {
     let all = arrivals(LOADS[1].0);
     let question = Question {
         policies: vec!["hdd-only".into()],
@@ -206,14 +206,14 @@ fn sizes_and_other_models_are_curves_with_rising_sizes() {
 }
 
 #[test]
-fn what_is_told_to_stop_stops() {
+fn advice_stops_on_request() {
     let question = question(window(&arrivals(LOADS[0].0)[..4000]), "hdd-only", &[]);
     let error = advise(&question, |_| ControlFlow::Break(())).unwrap_err();
     assert_eq!(error.kind(), braid_lab::ErrorKind::Stopped);
 }
 
 #[test]
-fn a_recording_of_another_volume_is_refused() {
+fn recording_of_a_different_volume_is_rejected() {
     let all = arrivals(LOADS[0].0);
     let mut question = question(window(&all[..1000]), "equi", &[]);
     question.volume.as_mut().unwrap().size = Bytes(64 << 20);

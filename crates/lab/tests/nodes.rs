@@ -73,7 +73,7 @@ fn bench<T: 'static>(work: impl AsyncFnOnce(Bench) -> T + 'static) -> T {
 }
 
 #[test]
-fn a_request_takes_the_way_there_the_device_and_the_way_back() {
+fn request_time_is_network_plus_device_time() {
     let [read, write, flush] = bench(async |bench| {
         let drive = &bench.drives[0];
         [
@@ -88,7 +88,7 @@ fn a_request_takes_the_way_there_the_device_and_the_way_back() {
 }
 
 #[test]
-fn two_devices_of_a_node_share_its_link_and_those_of_two_nodes_do_not() {
+fn only_devices_of_the_same_node_share_a_link() {
     let [same, others] = bench(async |bench| {
         let Bench { drives, buf, .. } = &bench;
         let both = async |one: &Drive, other: &Drive| {
@@ -102,7 +102,7 @@ fn two_devices_of_a_node_share_its_link_and_those_of_two_nodes_do_not() {
 }
 
 #[test]
-fn a_move_inside_a_node_leaves_its_link_idle_and_one_between_nodes_passes_both_once() {
+fn only_moves_between_nodes_use_the_links() {
     let (inside, carried_inside, between, carried, moved) = bench(async |bench| {
         let Bench { drives, buf, network, .. } = &bench;
         let copy = async |from: &Drive, to: &Drive| {
@@ -150,7 +150,7 @@ const ONE_OF_EACH: &str = ",node=0-3";
 const EVENLY: &str = "working-set,stripe=even,count=extent";
 
 #[test]
-fn a_reorganization_of_nodes_with_an_ssd_and_a_disk_each_moves_all_of_it_inside_them() {
+fn reorganization_stays_within_nodes_with_ssd_and_disk() {
     let setup = web(Some((ONE_OF_EACH, "10Gbit,latency=20us")), EVENLY);
     let outcome = run(&setup);
     let network = outcome.network.as_ref().expect("there are nodes");
@@ -164,7 +164,7 @@ fn a_reorganization_of_nodes_with_an_ssd_and_a_disk_each_moves_all_of_it_inside_
 }
 
 #[test]
-fn what_has_no_partner_on_its_node_moves_between_nodes() {
+fn data_without_local_partner_moves_between_nodes() {
     let mut setup = web(Some((ONE_OF_EACH, "10Gbit")), EVENLY);
     setup.devices[1].nodes = Some(4..=7);
     let outcome = run(&setup);
@@ -174,7 +174,7 @@ fn what_has_no_partner_on_its_node_moves_between_nodes() {
 }
 
 #[test]
-fn a_slow_network_is_the_limit_and_is_named_and_the_hosts_link_if_that_is_the_slowest() {
+fn slow_network_or_host_link_limits_throughput_with_note() {
     let limited = |network: &str| {
         let mut setup = web(Some((ONE_OF_EACH, network)), "stripe");
         setup.load = Load::Workload("random,read=100%,size=128KiB,span=1GiB,clients=64".to_owned());
@@ -190,7 +190,7 @@ fn a_slow_network_is_the_limit_and_is_named_and_the_hosts_link_if_that_is_the_sl
 }
 
 #[test]
-fn a_network_that_takes_no_time_to_speak_of_changes_next_to_nothing() {
+fn very_fast_network_barely_changes_throughput() {
     let throughput = |nodes| run(&web(nodes, EVENLY)).throughput_bytes_per_second;
     let (nodes, one) = (throughput(Some((ONE_OF_EACH, "10000Gbit"))), throughput(None));
     assert!((nodes / one - 1.0).abs() < 0.02, "{nodes} on nodes, {one} on one host");

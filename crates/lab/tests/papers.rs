@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 const SUBSET: [&str; 3] = ["hystor/scrub", "hystor/chunk", "working-set/model"];
 
 #[test]
-fn the_document_about_the_papers_says_what_is_simulated() {
+fn papers_document_matches_simulated_rows() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/papers.md");
     let document = std::fs::read_to_string(path).unwrap();
     let experiments = find(&SUBSET.map(str::to_owned)).unwrap();

@@ -25,7 +25,7 @@ fn run(policy: &str, load: &str, seconds: u64) -> Outcome {
 }
 
 #[test]
-fn the_discrepancy_of_pass_stays_between_nothing_and_its_bound() {
+fn pass_discrepancy_stays_within_twice_the_window() {
     let load = "iometer-like,spec=pass-50,span=256MiB,requests=endless";
     let pass = run("pass,window=8MiB", load, 20);
     let (mean, highest) = (pass.behind_mean_bytes, pass.behind_highest_bytes);
@@ -44,7 +44,7 @@ fn the_discrepancy_of_pass_stays_between_nothing_and_its_bound() {
 
 /// Linux md of PASS's time took an SSD and a disk to be alike: half of all random reads came from the disk.
 #[test]
-fn a_mirror_that_reads_as_md_did_has_the_disk_answer_half_of_the_random_reads() {
+fn md_style_mirror_reads_half_from_the_disk() {
     let load = "random,read=100%,span=256MiB,size=4KiB,requests=endless";
     let share = |policy| {
         let outcome = run(policy, load, 10);
@@ -71,7 +71,7 @@ fn a_window_as_small_as_a_request_leaves_the_disk_busy() {
 
 /// Keying and thinking take 23 s on average, and are no part of the answer.
 #[test]
-fn a_new_order_takes_as_long_as_its_requests_do() {
+fn new_order_time_excludes_think_time() {
     let outcome = run("ssd-only", "tpcc-like,transactions=endless", 60);
     let programme = outcome.programme.expect("New-Orders are counted");
     let per_minute = programme.operations as f64 / outcome.measured_seconds * 60.0;
@@ -83,7 +83,7 @@ fn a_new_order_takes_as_long_as_its_requests_do() {
 }
 
 #[test]
-fn one_client_without_pauses_is_less_bursty_than_terminals() {
+fn client_without_pauses_is_less_bursty_than_terminals() {
     let entropy = |load: &str| {
         let burstiness = run("ssd-only", load, 30).burstiness.expect("it was asked for");
         burstiness.entropy_bits[10]

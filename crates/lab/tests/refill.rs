@@ -48,7 +48,7 @@ fn ssd_first_caches_reads_once_the_ssd_is_full() {
 }
 
 #[test]
-fn cold_data_leaves_the_ssd_when_it_fills_up() {
+fn refill_load_migrates_extents_under_wardrop() {
     let outcome = run("wardrop");
     assert!(outcome.background.migrations > 50, "{:?}", outcome.background);
     let (_, holds) = ssd(&outcome);

@@ -34,7 +34,7 @@ fn read_rate(workload: &str, ahead: Bytes) -> f64 {
 }
 
 #[test]
-fn one_reader_in_small_requests_gets_the_sum_of_the_devices() {
+fn read_ahead_gives_one_reader_all_device_throughput() {
     let load = checkpoint(1, "order");
     let (without, with) = (read_rate(&load, Bytes::ZERO), read_rate(&load, READ_AHEAD));
     println!("{without:.0} MB/s, {with:.0} read ahead");
@@ -43,7 +43,7 @@ fn one_reader_in_small_requests_gets_the_sum_of_the_devices() {
 }
 
 #[test]
-fn readers_of_files_of_their_own_and_by_a_stride_are_faster_than_without() {
+fn read_ahead_speeds_up_strided_and_own_file_readers() {
     for (clients, read) in [(4, "order"), (2, "stride")] {
         let load = checkpoint(clients, read);
         let (without, with) = (read_rate(&load, Bytes::ZERO), read_rate(&load, READ_AHEAD));
@@ -54,7 +54,7 @@ fn readers_of_files_of_their_own_and_by_a_stride_are_faster_than_without() {
 
 /// No buffer holds an extent of more than 1 MiB: one that was to be read ahead was a panic.
 #[test]
-fn extents_that_no_run_holds_are_not_read_ahead() {
+fn extents_larger_than_a_buffer_are_not_read_ahead() {
     let run = |ahead| {
         let mut setup = setup(&checkpoint(1, "order"), ahead);
         setup.extent_size = MIB * 2;
@@ -112,7 +112,7 @@ fn write_and_read(policy: &str, order: &[u64]) -> (Vec<u64>, f64) {
 /// comes first. What comes at random lies in order, too, but with gaps: nobody knows then how much each
 /// device will get.
 #[test]
-fn a_checkpoint_that_is_written_in_any_order_is_one_stream() {
+fn checkpoint_written_in_any_order_reads_as_stream() {
     for policy in ["stripe", "working-set,stripe=even"] {
         let found = orders().map(|order| write_and_read(policy, &order));
         println!("{policy}: {found:?}");

@@ -42,7 +42,7 @@ fn replay(path: PathBuf, clients: Option<usize>) -> Setup {
 }
 
 #[test]
-fn a_trace_is_replayed_at_its_times_and_reads_meet_devices() {
+fn trace_is_replayed_on_time_and_reads_reach_devices() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let setup = replay(spc(folder.path(), ""), None);
     let outcome = simulate(&setup).expect("the trace is in order").outcome;
@@ -79,7 +79,7 @@ fn bad_lines_are_counted_and_end_a_strict_simulation() {
 }
 
 #[test]
-fn what_lies_beyond_the_volume_is_refused_wrapped_or_dropped_as_asked() {
+fn requests_beyond_the_volume_are_rejected_wrapped_or_dropped() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     // Both units use 200 MB; the volume holds 100 MB.
     let mut setup = replay(spc(folder.path(), ""), Some(1));
@@ -97,7 +97,7 @@ fn what_lies_beyond_the_volume_is_refused_wrapped_or_dropped_as_asked() {
 
 /// A disk of 8 TB of which some extents are touched had to be simulated as a disk of 8 TB.
 #[test]
-fn a_compacted_trace_needs_room_for_the_extents_that_it_touches_alone() {
+fn compacted_trace_needs_room_only_for_touched_extents() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("sparse.spc");
     // 40 extents, 200 GB apart; then a read that crosses from one extent into the next.
@@ -125,7 +125,7 @@ fn a_compacted_trace_needs_room_for_the_extents_that_it_touches_alone() {
 }
 
 #[test]
-fn a_share_of_the_data_is_room_for_so_many_of_the_touched_extents() {
+fn ssd_share_is_a_share_of_touched_extents() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut setup = replay(spc(folder.path(), ""), Some(1));
     setup.policy = "static,ssd=100%".to_owned();
@@ -153,7 +153,7 @@ fn a_share_of_the_data_is_room_for_so_many_of_the_touched_extents() {
 }
 
 #[test]
-fn a_share_that_makes_no_sense_is_refused_with_the_remedy() {
+fn impossible_ssd_share_is_rejected_with_a_remedy() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let setup = replay(spc(folder.path(), ""), Some(1));
     let refused = |shares: [f64; 2], expected: &str| {
@@ -179,7 +179,7 @@ fn a_share_that_makes_no_sense_is_refused_with_the_remedy() {
 }
 
 #[test]
-fn of_a_trace_that_is_played_several_times_the_last_is_measured() {
+fn last_pass_of_a_repeated_trace_is_measured() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut setup = replay(spc(folder.path(), ""), None);
     let once = simulate(&setup).expect("the trace is in order").outcome;
@@ -203,7 +203,7 @@ fn of_a_trace_that_is_played_several_times_the_last_is_measured() {
 }
 
 #[test]
-fn gaps_that_are_too_long_are_cut() {
+fn gaps_above_the_maximum_are_cut() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut setup = replay(spc(folder.path(), "0,8,4096,r,1000000\n0,8,4096,r,1000000.5\n"), None);
     let Load::Trace(trace) = &mut setup.load else { panic!("a trace") };
@@ -214,7 +214,7 @@ fn gaps_that_are_too_long_are_cut() {
 }
 
 #[test]
-fn a_trace_without_the_event_that_is_asked_for_is_an_empty_load_and_says_which_it_has() {
+fn trace_without_the_chosen_event_is_empty_and_noted() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("trace.blkparse");
     let text = "8,0 0 1 0.0 1 D R 8 + 8 [x]\n8,0 0 2 0.1 1 C R 8 + 8 [0]\n8,0 0 3 0.2 1 D W 8 + 8 [0]\n";
@@ -230,7 +230,7 @@ fn a_trace_without_the_event_that_is_asked_for_is_an_empty_load_and_says_which_i
 }
 
 #[test]
-fn a_folder_of_parts_is_one_trace() {
+fn folder_of_parts_replays_as_one_trace() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let whole = spc(folder.path(), "");
     let text = std::fs::read_to_string(&whole).expect("it was just written");

@@ -31,7 +31,7 @@ fn of_ssd(outcome: &Outcome) -> (u64, f64) {
 }
 
 #[test]
-fn an_ssd_is_written_as_much_as_its_owner_wishes() {
+fn wear_wish_bounds_writes_to_the_ssd() {
     for mode in ["tier", "mixed", "cache"] {
         // Drive writes of 32 MiB in an hour, and one more hour that the bucket holds at first.
         let most = 3 * 256 * (HOURS + 1) / 24;
@@ -79,7 +79,7 @@ fn cached(policy: &str) -> Outcome {
 }
 
 #[test]
-fn a_disk_that_guests_do_not_need_is_left_alone() {
+fn quiet_wish_leaves_an_unneeded_disk_idle() {
     let used = |outcome: &Outcome| {
         let disk = &outcome.devices[1];
         (disk.guest_read_requests + disk.guest_write_requests, disk.background_bytes)

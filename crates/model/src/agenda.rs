@@ -76,7 +76,7 @@ mod tests {
     use braid_base::Rng;
 
     #[test]
-    fn entries_come_in_order_of_time_and_then_of_being_added() {
+    fn entries_are_taken_by_time_then_by_insertion() {
         let (mut rng, mut agenda) = (Rng::new(1), Agenda::with_capacity(4));
         let mut sorted: Vec<(Nanos, u64)> = Vec::new();
         for entry in 0..20_000 {

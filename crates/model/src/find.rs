@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_file_is_named_with_its_path_and_the_remedy() {
+    fn error_names_invalid_file_and_remedy() {
         let missing = |_: &Path| Err::<&[u8], _>(io::Error::from(io::ErrorKind::NotFound));
         let error = find("none.toml", missing).unwrap_err().to_string();
         assert!(error.contains("none.toml") && error.contains("braid device show"), "{error}");

@@ -229,7 +229,7 @@ mod tests {
     use braid_base::GIB;
 
     #[test]
-    fn every_byte_of_a_striped_request_lies_on_one_member() {
+    fn each_byte_of_striped_request_lies_on_one_member() {
         let spec = by_name("nvme-ssd").unwrap().raid0(3, KIB * 64).unwrap();
         let DeviceModel::Group(group) = spec.build(GIB, 1) else { panic!("a group was asked for") };
         let mut rng = Rng::new(1);

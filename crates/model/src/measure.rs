@@ -237,7 +237,7 @@ mod tests {
     use braid_base::{GIB, KIB};
 
     #[test]
-    fn every_request_of_every_measure_lies_within_its_device() {
+    fn requests_of_every_measure_lie_within_device() {
         let random = Measure::RandomWrite { depth: 1, span: 0.1, state: State::Filled };
         let reads = [0.0, 0.96, 1.0].map(|from| Measure::SequentialRead { depth: 1, from });
         let others = [random, Measure::SequentialWrite { depth: 1 }, Measure::RandomRead { depth: 1 }];

@@ -125,14 +125,14 @@ mod tests {
     }
 
     #[test]
-    fn bytes_take_their_time_and_the_latency_and_a_message_without_bytes_the_latency() {
+    fn message_takes_latency_plus_transfer_time() {
         let mut network = network(None);
         assert_eq!(network.send(A, HOST, MILLI, micros(300)), micros(1_350));
         assert_eq!(network.send(HOST, B, Bytes::ZERO, micros(300)), micros(350));
     }
 
     #[test]
-    fn a_link_carries_one_transfer_after_another_each_way() {
+    fn link_carries_transfers_in_turn_per_direction() {
         let mut network = network(None);
         let sent = [A, A].map(|node| network.send(node, HOST, MILLI, Nanos::ZERO));
         assert_eq!(sent, [micros(1_050), micros(2_050)]);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn between_two_nodes_bytes_pass_both_links_at_once_and_arrive_with_the_later_one() {
+    fn transfer_between_nodes_ends_with_the_later_link() {
         let mut network = network(None);
         network.send(HOST, B, MILLI * 3, Nanos::ZERO);
         assert_eq!(network.send(A, B, MILLI, Nanos::ZERO), micros(4_050));
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_of_the_host_is_shared_by_all_nodes() {
+    fn host_link_is_shared_by_all_nodes() {
         let mut network = network(Some(Rate::from_mb(125)));
         let received = [A, B].map(|node| network.send(node, HOST, MILLI, Nanos::ZERO));
         assert_eq!(received, [micros(1_050), micros(2_050)]);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_on_a_machine_takes_no_time_and_no_link() {
+    fn local_message_takes_no_time_and_uses_no_link() {
         let mut network = network(Some(Rate::from_mb(125)));
         for machine in [A, HOST] {
             assert_eq!(network.send(machine, machine, MILLI, micros(7)), micros(7));

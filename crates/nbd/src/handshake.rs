@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_or_wrong_is_refused_and_the_talk_goes_on() {
+    fn invalid_options_are_refused_and_negotiation_continues() {
         let (replies, step, _) = converse(&[
             (NBD_OPT_STARTTLS, vec![]),
             (99, vec![1, 2, 3]),
@@ -387,7 +387,7 @@ mod tests {
         /// However the bytes are cut, the conversation is the same, and each message is answered once
         /// complete.
         #[test]
-        fn any_bytes_in_any_cut_give_the_same_answers(
+        fn handshake_replies_do_not_depend_on_message_boundaries(
             options in prop::collection::vec((0u32..12, prop::collection::vec(0u8..8, 0..40)), 0..8),
             noise in prop::collection::vec(any::<u8>(), 0..40),
             cut in 1usize..30,

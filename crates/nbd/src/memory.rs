@@ -147,7 +147,7 @@ mod tests {
     use std::rc::Rc;
 
     #[test]
-    fn a_greedy_connection_leaves_the_others_their_guarantee() {
+    fn greedy_connection_leaves_guaranteed_memory_to_a_second() {
         let memory = Memory::new(Arena::new(MIB * 8), MIB * 8, 4).unwrap();
         let (greedy, modest) = (memory.share(), memory.share());
         let mut held = Vec::new();
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_get_shorter_where_the_arena_is_cut_up() {
+    fn buffers_are_shortened_if_the_arena_is_fragmented() {
         let arena = Arena::new(MIB * 2);
         let memory = Memory::new(arena.clone(), MIB * 2, 1).unwrap();
         let mut pins: Vec<Buf> = std::iter::from_fn(|| arena.try_alloc(KIB * 64)).collect();
@@ -197,7 +197,7 @@ mod tests {
 
     /// One connection has all memory but its guarantee, and waits for a buffer within the guarantee.
     #[test]
-    fn a_buffer_within_the_guarantee_comes_whatever_its_offset() {
+    fn guaranteed_buffer_is_granted_at_any_offset() {
         let memory = Memory::new(Arena::new(MIB), MIB, 1).unwrap();
         let share = memory.share();
         let _common = share.try_alloc(Bytes::ZERO, KIB * 512).unwrap();

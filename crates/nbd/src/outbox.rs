@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_to_nobody_end_their_requests() {
+    fn abandoned_replies_end_requests() {
         let (outbox, _) = replies(&mut Rng::new(1), 5);
         assert_eq!(outbox.abandon(), 5);
         let late = |ends| outbox.push(Reply { head: Head::simple(1, 0), payload: None, ends });

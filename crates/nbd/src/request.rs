@@ -417,7 +417,7 @@ mod tests {
 
     /// Story: a query about a large range kept the shard for a second.
     #[test]
-    fn a_long_walk_over_a_map_lets_others_have_their_turn() {
+    fn long_map_walk_yields_to_the_executor() {
         let export = Rc::new(Fragmented { lookups: Cell::new(0) });
         let executor = Executor::new(Order::Fifo);
         let (walked, found) = (export.clone(), Rc::new(Cell::new(None)));
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_and_commands_that_were_not_offered_are_refused() {
+    fn flags_and_commands_outside_the_agreement_are_refused() {
         let checked = |command, flags, agreed| check(&request(command, flags, 0, 512), SIZE, agreed);
         assert_eq!(checked(NBD_CMD_READ, NBD_CMD_FLAG_DF, MODERN), Ok(()));
         assert_eq!(checked(NBD_CMD_READ, NBD_CMD_FLAG_DF, Agreed::default()), Err(NBD_EINVAL));

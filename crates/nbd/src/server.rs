@@ -327,7 +327,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_addresses_of_this_machine_are_served() {
+    fn only_loopback_addresses_are_served() {
         for local in ["127.0.0.1:10809", "127.8.8.8:1", "[::1]:10809"] {
             assert_eq!(check_address(local.parse().unwrap()), Ok(()));
         }

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_no_waiting_is_done_at_once_and_the_rest_by_as_many_tasks_as_needed() {
+    fn ready_requests_run_inline_and_blocked_requests_get_tasks() {
         let executor = Executor::new(Order::Fifo);
         let (gate, done) = (Semaphore::new(2), Rc::new(Cell::new(0)));
         let polled = Rc::new(Cell::new(0));

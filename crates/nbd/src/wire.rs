@@ -261,19 +261,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_request_is_decoded_as_it_was_encoded(flags: u16, command: u16, cookie: u64, offset: u64, len: u32) {
+        fn request_is_decoded_as_encoded(flags: u16, command: u16, cookie: u64, offset: u64, len: u32) {
             let request = Request { flags, command, cookie, offset, len };
             prop_assert_eq!(Request::decode(&request.encode()), Some(request));
         }
 
         #[test]
-        fn any_bytes_are_a_request_or_none(bytes: [u8; Request::LEN]) {
+        fn request_decodes_only_with_the_request_magic(bytes: [u8; Request::LEN]) {
             let decoded = Request::decode(&bytes);
             prop_assert_eq!(decoded.is_some(), bytes[..4] == NBD_REQUEST_MAGIC.to_be_bytes());
         }
 
         #[test]
-        fn a_structured_head_announces_what_follows(cookie: u64, offset: u64, len in 0..=32u32 << 20) {
+        fn structured_header_announces_the_payload_length(cookie: u64, offset: u64, len in 0..=32u32 << 20) {
             let payload_of = |head: &Head| u32::from_be_bytes(head.as_bytes()[16..20].try_into().unwrap()) as usize;
             let data = Head::offset_data(cookie, Part::More, offset, len);
             prop_assert_eq!(payload_of(&data), data.as_bytes().len() - 20 + len as usize);

@@ -44,7 +44,7 @@ fn nbdinfo_lists_the_export() {
 }
 
 #[test]
-fn tcp_clients_get_the_same_export() {
+fn tcp_export_has_the_expected_size() {
     if !installed("nbdinfo", "libnbd-bin") {
         return;
     }
@@ -67,7 +67,7 @@ fn sparse_image(path: &std::path::Path, mib: usize) -> Vec<u8> {
 }
 
 #[test]
-fn nbdcopy_brings_a_sparse_image_there_and_back() {
+fn nbdcopy_round_trips_a_sparse_image() {
     if !installed("nbdcopy", "libnbd-bin") {
         return;
     }
@@ -89,7 +89,7 @@ fn nbdcopy_brings_a_sparse_image_there_and_back() {
 }
 
 #[test]
-fn qemu_io_reads_back_what_it_wrote_zeroed_and_discarded() {
+fn qemu_io_reads_back_written_zeroed_and_discarded_ranges() {
     if !installed("qemu-io", "qemu-utils") {
         return;
     }
@@ -162,7 +162,7 @@ fn qemu_img_converts_through_the_server() {
 }
 
 #[test]
-fn fio_verifies_what_it_wrote() {
+fn fio_verifies_random_writes_over_nbd() {
     if !installed("fio", "fio") {
         return;
     }

@@ -40,7 +40,7 @@ fn send_anyway(client: &mut RawClient, bytes: &[u8]) {
 }
 
 #[test]
-fn noise_at_any_stage_ends_only_the_connection_that_it_came_from() {
+fn noise_ends_only_the_originating_connection() {
     let server = Running::start(Setup { negotiation_time: Nanos::from_secs(1), ..Setup::default() });
     for seed in 0..100 {
         let mut rng = Rng::new(seed);
@@ -96,7 +96,7 @@ fn an_option_of_four_gibibytes_is_refused_and_never_stored() {
 }
 
 #[test]
-fn a_client_that_does_not_negotiate_is_closed_in_time() {
+fn client_without_negotiation_is_closed_after_the_time_limit() {
     let server = Running::start(Setup { negotiation_time: Nanos::from_millis(300), ..Setup::default() });
     let start = Instant::now();
     RawClient::connect(&server.socket).expect_close();
@@ -109,7 +109,7 @@ fn a_client_that_does_not_negotiate_is_closed_in_time() {
 }
 
 #[test]
-fn a_write_that_cannot_be_is_skipped_to_its_end() {
+fn payload_of_a_refused_write_is_skipped() {
     let server = Running::start(Setup::default());
     let mut client = RawClient::simple(&server.socket);
     let len = 40 << 20;
@@ -125,7 +125,7 @@ fn a_write_that_cannot_be_is_skipped_to_its_end() {
 }
 
 #[test]
-fn clients_that_never_read_hold_their_share_and_no_more() {
+fn non_reading_clients_hold_bounded_memory() {
     // A slow disk: a fast one's reads are not begun before the client takes the replies to those before.
     let kind = Kind::Slow(Nanos::from_millis(20));
     let setup = Setup { kind, arena: MIB * 16, max_connections: 8, ..Setup::default() };
@@ -157,7 +157,7 @@ fn clients_that_never_read_hold_their_share_and_no_more() {
 }
 
 #[test]
-fn a_client_that_never_pauses_does_not_keep_others_waiting() {
+fn flooding_client_does_not_block_new_clients() {
     let server = Running::start(Setup::default());
     let mut flood = RawClient::simple(&server.socket);
     let mut replies = flood.stream.try_clone().expect("a second handle");
@@ -183,7 +183,7 @@ fn a_client_that_never_pauses_does_not_keep_others_waiting() {
 }
 
 #[test]
-fn a_client_that_vanishes_leaves_nothing_behind() {
+fn vanished_client_leaves_no_memory_or_connection() {
     for kind in [Kind::Fast, Kind::Slow(Nanos::from_millis(30))] {
         let server = Running::start(Setup { kind, ..Setup::default() });
         for seed in 0..30 {
@@ -218,7 +218,7 @@ fn a_client_that_vanishes_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_goodbye_is_heard_after_all_replies() {
+fn connection_closes_after_all_replies_are_sent() {
     let server = Running::start(Setup { kind: Kind::Slow(Nanos::from_millis(50)), ..Setup::default() });
     for says_goodbye in [true, false] {
         let mut client = RawClient::simple(&server.socket);
@@ -235,7 +235,7 @@ fn a_goodbye_is_heard_after_all_replies() {
 }
 
 #[test]
-fn a_client_that_does_not_read_its_last_replies_is_closed_in_time() {
+fn client_with_unread_replies_is_closed_after_drain_time() {
     let setup = Setup { drain_time: Nanos::from_millis(300), ..Setup::default() };
     let server = Running::start(setup);
     let mut client = RawClient::simple(&server.socket);
@@ -249,7 +249,7 @@ fn a_client_that_does_not_read_its_last_replies_is_closed_in_time() {
 
 /// A client that was refused saw a bare end of file, and the log had no line.
 #[test]
-fn a_client_beyond_the_limit_gets_a_reason_and_the_others_go_on() {
+fn client_beyond_the_limit_is_refused_with_reason() {
     let server = Running::start(Setup { max_connections: 4, ..Setup::default() });
     let mut admitted: Vec<RawClient> = (0..4).map(|_| RawClient::simple(&server.socket)).collect();
     for option in [NBD_OPT_INFO, NBD_OPT_GO] {
@@ -286,7 +286,7 @@ fn a_client_beyond_the_limit_gets_a_reason_and_the_others_go_on() {
 
 /// Clients that connected and then did nothing held all connections for ever.
 #[test]
-fn a_client_that_was_never_used_makes_room_and_one_that_was_keeps_its_place() {
+fn unused_clients_make_room_and_used_clients_stay() {
     let unused_time = Nanos::from_millis(50);
     let server = Running::start(Setup { max_connections: 4, unused_time, ..Setup::default() });
     let mut clients: Vec<RawClient> = (0..4).map(|_| RawClient::simple(&server.socket)).collect();
@@ -312,7 +312,7 @@ fn a_client_that_was_never_used_makes_room_and_one_that_was_keeps_its_place() {
 }
 
 #[test]
-fn a_server_that_stops_answers_what_is_in_flight_and_refuses_the_rest() {
+fn stopping_server_completes_requests_in_flight_and_refuses_new() {
     let setup = Setup { kind: Kind::Slow(Nanos::from_millis(500)), ..Setup::default() };
     let server = Running::start(setup);
     let idle = RawClient::simple(&server.socket);

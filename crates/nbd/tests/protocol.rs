@@ -45,7 +45,7 @@ fn holes_in_a_read_take_no_bytes() {
 
 /// Whatever a request becomes, the export hears of it once and as it was: a recorder depends on that.
 #[test]
-fn the_export_is_told_once_what_the_guest_asks_for() {
+fn export_is_told_of_each_guest_request_once() {
     let server = Running::start(Setup { keep_asked: true, ..Setup::default() });
     let mut client = with_two_blocks(&server);
     let asked = |op, offset, len| Request { op, offset: Bytes(offset), len };
@@ -79,7 +79,7 @@ fn the_export_is_told_once_what_the_guest_asks_for() {
 }
 
 #[test]
-fn a_read_that_must_not_be_fragmented_is_one_part_or_an_error() {
+fn unfragmented_read_is_a_single_part_or_an_error() {
     let server = Running::start(Setup::default());
     let mut client = with_two_blocks(&server);
     client.request(NBD_CMD_READ, NBD_CMD_FLAG_DF, 3, 2048, 64 << 10);
@@ -96,7 +96,7 @@ fn a_read_that_must_not_be_fragmented_is_one_part_or_an_error() {
 }
 
 #[test]
-fn block_status_tells_extents_or_just_one() {
+fn block_status_reports_all_extents_or_only_the_first() {
     let server = Running::start(Setup::default());
     let mut client = with_two_blocks(&server);
     let (data, hole) = (0u32, NBD_STATE_HOLE | NBD_STATE_ZERO);
@@ -117,7 +117,7 @@ fn block_status_tells_extents_or_just_one() {
 }
 
 #[test]
-fn requests_without_length_and_those_never_heard_of_are_answered() {
+fn zero_length_and_unknown_requests_are_answered() {
     let server = Running::start(Setup::default());
     let mut client = RawClient::structured(&server.socket);
     for (command, flags, error) in [
@@ -141,7 +141,7 @@ fn requests_without_length_and_those_never_heard_of_are_answered() {
 }
 
 #[test]
-fn long_reads_of_old_clients_come_in_one_reply_among_others() {
+fn long_simple_read_is_a_single_reply_in_order() {
     let server = Running::start(Setup { arena: MIB * 8, ..Setup::default() });
     let mut client = RawClient::simple(&server.socket);
     let image: Vec<u8> = (0..8u32 << 20).map(|at| (at.wrapping_mul(2_654_435_761) >> 9) as u8).collect();

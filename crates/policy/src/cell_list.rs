@@ -146,7 +146,7 @@ mod tests {
     use braid_base::Rng;
 
     #[test]
-    fn they_behave_as_lists_moved_to_the_front() {
+    fn cell_lists_match_plain_move_to_front_lists() {
         let mut rng = Rng::new(2);
         let (mut lists, mut plain) = (CellLists::new(2), [Vec::<CellId>::new(), Vec::new()]);
         for _ in 0..20_000 {

@@ -122,7 +122,7 @@ mod tests {
 
     /// The eighteenth read makes the clock tick: 18, 7 and 1 become 9, 3 and 0.
     #[test]
-    fn all_counts_are_halved_when_one_reaches_the_threshold() {
+    fn all_counts_are_halved_at_cooling_threshold() {
         let counters = counters(&[(1, 7), (2, 1), (3, 18)]);
         assert_eq!([1, 2, 3, 4].map(|extent| counters.heat(ExtentId(extent))), [3, 0, 9, 0]);
         let mut warm: Vec<(u32, u16)> = counters.warm().map(|(extent, heat)| (extent.0, heat)).collect();
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_and_writes_have_counters_of_their_own() {
+    fn reads_and_writes_are_counted_separately() {
         let mut counters = counters(&[(1, 12)]);
         assert_eq!(counters.rewrite_distance(ExtentId(1)), None, "it was not written");
         (0..3).for_each(|_| counters.count(ExtentId(1), Direction::Write));
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn the_extent_that_was_asked_for_longest_ago_makes_room() {
+    fn least_recently_used_extent_is_evicted_from_counters() {
         let mut counters = Counters::new(18);
         (0..KNOWN as u32).for_each(|extent| counters.count(ExtentId(extent), Direction::Read));
         counters.count(ExtentId(0), Direction::Read);

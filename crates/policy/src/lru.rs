@@ -305,7 +305,7 @@ mod tests {
     use braid_base::Rng;
 
     #[test]
-    fn it_behaves_as_a_list_moved_to_the_front() {
+    fn lru_matches_plain_move_to_front_list() {
         let mut rng = Rng::new(2);
         let (mut lru, mut list) = (Lru::<u64>::default(), Vec::<u64>::new());
         for _ in 0..20_000 {
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_lives_as_long_as_its_member() {
+    fn removed_member_loses_value() {
         let mut lru = Lru::<u64, u32>::default();
         for key in [1, 2, 1, 3, 1] {
             *lru.touch_value(key, 3) += 1;

@@ -198,7 +198,7 @@ mod tests {
     const D: DeviceId = DeviceId(3);
 
     #[test]
-    fn an_answer_that_an_occasion_has_no_use_for_falls_back() {
+    fn placement_unsuited_to_occasion_falls_back_to_home() {
         let whole = WholeInMemory::vouched_by_the_engine();
         let later = Placement { home: Home::Later, ..Placement::KEEP };
         let behind = Second::Behind { device: D, most: Bytes(u64::MAX) };

@@ -89,7 +89,7 @@ mod tests {
     /// In 200 ms 100 requests of 4 ms: 2 in flight, 0.5 per ms, 4 ms. Then 10 of 40 ms, by a weight of a
     /// half: O = (2 + 2) / 2, R = (0.5 + 0.05) / 2. The mean of both latencies would be 22 ms.
     #[test]
-    fn in_flight_and_rate_are_averaged_and_then_divided() {
+    fn latency_is_mean_in_flight_over_mean_rate() {
         let mut tier = Tier::default();
         assert_eq!(tier.latency_ms(), None);
         (0..100).for_each(|_| tier.completed(4096, Nanos::from_millis(4)));
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_tier_is_as_fast_as_its_probe() {
+    fn idle_tier_reports_probe_latency() {
         let mut tier = Tier::default();
         (0..10).for_each(|_| tier.completed(4096, Nanos::from_millis(8)));
         tier.end_round(200.0, 1.0);

@@ -272,14 +272,14 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_was_never_measured_is_tried_and_an_extra_copy_wins_a_tie() {
+    fn unmeasured_device_is_read_first_extra_copy_wins_tie() {
         assert_eq!(first([Some(1), None], [0, 50]), HDD);
         assert_eq!(first([None, Some(1)], [50, 0]), SSD);
         assert_eq!(first([None, None], [0, 0]), SSD);
     }
 
     #[test]
-    fn the_mean_read_latency_follows_what_reads_take() {
+    fn mean_read_latency_follows_measured_reads() {
         let mut device = DeviceView::empty(SSD, DeviceClass::Ssd, 10);
         device.measure_read(Nanos(3_200));
         assert_eq!(device.read_latency, Some(Nanos(3_200)));

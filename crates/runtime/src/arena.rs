@@ -386,7 +386,7 @@ mod tests {
     use braid_base::{KIB, MIB, Rng};
 
     #[test]
-    fn views_share_bytes_and_the_last_frees_them() {
+    fn views_share_bytes_and_last_drop_frees_memory() {
         let arena = Arena::new(MIB);
         let whole = arena.try_alloc(KIB * 8).unwrap();
         let tail = whole.slice(KIB * 4..KIB * 8);
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn the_alignment_of_a_view_is_that_of_its_address() {
+    fn view_has_alignment_of_own_address() {
         let arena = Arena::new(MIB);
         let whole = arena.try_alloc(KIB * 8).unwrap();
         for start in [0, 1, 4, 511, 512, 1536, 4096, 4608] {
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_zero_when_it_is_handed_out_for_the_first_time() {
+    fn never_used_memory_is_zero() {
         let arena = Arena::new(MIB);
         let first = arena.try_alloc(KIB * 4).unwrap();
         first.with_bytes_mut(|bytes| bytes.fill(7));
@@ -462,7 +462,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "being looked at")]
-    fn bytes_cannot_change_while_they_are_looked_at() {
+    fn writing_bytes_while_borrowed_panics() {
         let arena = Arena::new(MIB);
         let buf = arena.try_alloc(KIB).unwrap();
         buf.with_bytes(|_| buf.fill_zero());

@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_sleep_wakes_nobody() {
+    fn dropped_sleep_leaves_no_timer() {
         let executor = Executor::new(Order::Fifo);
         let mut sleep = executor.sleep_until(Nanos(5));
         assert!(Pin::new(&mut sleep).poll(&mut Context::from_waker(Waker::noop())).is_pending());
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_may_spawn_and_notify_others_while_it_runs() {
+    fn running_task_may_spawn_and_notify_tasks() {
         let executor = Executor::new(Order::Fifo);
         let (event, done) = (Event::default(), Rc::new(Cell::new(false)));
         let spawner = {
@@ -389,7 +389,7 @@ mod tests {
     /// in a long sweep, an executor got the number zero, for "no executor was woken yet", and its first wake
     /// followed a null pointer. After 65,536 executors of one thread, wakes went to another executor.
     #[test]
-    fn no_number_of_executors_makes_two_of_them_share_a_number() {
+    fn wakes_reach_own_executor_after_65536_executors() {
         let first = Executor::new(Order::Fifo);
         (0..u16::MAX).for_each(|_| drop(Executor::new(Order::Fifo)));
         let last = Executor::new(Order::Fifo);
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waker_that_outlives_its_executor_wakes_no_task() {
+    fn waker_of_dropped_executor_wakes_no_task() {
         let executor = Executor::new(Order::Fifo);
         let waker = waker_of(executor.inner.ready.id, 0);
         drop(executor);
@@ -409,7 +409,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "left the thread of its executor")]
-    fn a_wake_from_another_thread_panics() {
+    fn wake_from_foreign_thread_panics() {
         let executor = Executor::new(Order::Fifo);
         let waker = waker_of(executor.inner.ready.id, 0);
         let woken = std::thread::spawn(move || waker.wake()).join();

@@ -295,7 +295,7 @@ mod tests {
     use std::cell::Cell;
 
     #[test]
-    fn one_writer_or_many_readers_under_any_schedule() {
+    fn any_schedule_admits_one_writer_or_many_readers() {
         for seed in 0..50 {
             let executor = Executor::new(Order::Random(Rng::new(seed)));
             let (table, state, done) =
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiter_that_gives_up_lets_the_next_one_through() {
+    fn cancelled_writer_no_longer_blocks_lock() {
         let executor = Executor::new(Order::Fifo);
         let table = LockTable::default();
         let reader = table.try_lock(1, Mode::Shared).unwrap();

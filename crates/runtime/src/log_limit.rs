@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_event_is_told_and_the_next_ones_are_counted_for_a_while() {
+    fn first_event_is_logged_and_repeats_are_counted() {
         let limit = LogLimit::new(Nanos::from_secs(10));
         let told = [5, 6, 14, 15, 16, 60].map(|second| limit.admit(Nanos::from_secs(second)));
         assert_eq!(told, [Some(0), None, None, Some(2), None, Some(1)]);

@@ -92,7 +92,7 @@ mod tests {
     use braid_base::Rng;
 
     #[test]
-    fn ranges_that_overlap_take_turns_in_the_order_in_which_they_came() {
+    fn overlapping_ranges_are_never_locked_together() {
         for seed in 0..200 {
             let executor = Executor::new(Order::Random(Rng::new(seed)));
             let (table, held) =

@@ -156,12 +156,12 @@ mod tests {
     }
 
     #[test]
-    fn tasks_run_once_for_any_number_of_wakes_first_woken_first() {
+    fn repeated_wakes_run_task_once_in_fifo_order() {
         (0..20).for_each(|seed| behaves_as_a_queue(seed, false));
     }
 
     #[test]
-    fn at_random_any_of_them_comes_next() {
+    fn random_order_draws_next_task_from_all_ready_tasks() {
         (0..20).for_each(|seed| behaves_as_a_queue(seed, true));
     }
 }

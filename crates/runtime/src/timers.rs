@@ -426,14 +426,14 @@ mod tests {
     }
 
     #[test]
-    fn timers_fire_in_order_of_deadline_and_then_of_setting() {
+    fn timers_fire_by_deadline_then_in_order_of_setting() {
         for seed in 0..60 {
             behaves_as_a_list(seed, 3 + seed % 45);
         }
     }
 
     #[test]
-    fn a_timer_at_the_end_of_time_is_none_too_many() {
+    fn timer_at_largest_deadline_fires_when_due() {
         let mut timers = Timers::default();
         for deadline in [u64::MAX, u64::MAX - 1, 1 << 63, 1] {
             set(&mut timers, deadline);
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timer_that_is_set_again_wakes_the_last_waker() {
+    fn timer_set_again_wakes_last_waker() {
         let (mut timers, woken) = (Timers::default(), Arc::new(AtomicU64::new(0)));
         let waker = |number| Waker::from(Arc::new(Numbered(number, woken.clone())));
         let id = timers.add();
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn timers_outlive_what_was_forgotten() {
+    fn timers_can_be_set_again_after_clear() {
         let mut timers = Timers::default();
         let ids: Vec<TimerId> = (1..100).map(|deadline| set(&mut timers, deadline)).collect();
         assert!(timers.take_due(Nanos(1)).is_some());

@@ -239,7 +239,7 @@ mod tests {
     /// A wrapped device used to count as a device of the host: no policy saw its node, and moves within the
     /// node crossed the network.
     #[test]
-    fn a_wrapped_device_stays_on_its_node() {
+    fn faulty_device_stays_on_node_of_inner_device() {
         let world = World::new(1);
         let (moved, trace) = (Rc::new(RefCell::new(Vec::new())), Trace::default());
         let device = OnNode { device: Disk::new(&world, DiskOptions::ssd(MIB)), moved: moved.clone() };

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_carry_their_tags_there_and_back() {
+    fn tags_round_trip_through_sector_bytes() {
         let mut tags = SectorTags::default();
         let mut bytes = vec![0xee; 3 * 512];
         for (sector, tag) in bytes.chunks_mut(512).zip([11u64, 12, 13]) {

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stamp_names_its_write_and_place() {
+    fn stamp_decodes_to_write_number_and_offset() {
         let mut bytes = [0; 32];
         stamp(17, Bytes(4099), &mut bytes);
         let word: [u8; 8] = bytes[5..13].try_into().unwrap();

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_decides_everything() {
+    fn history_depends_only_on_seed() {
         assert_eq!(history_of(1).len(), 100);
         assert_eq!(history_of(1), history_of(1));
         assert_ne!(history_of(1), history_of(2));
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn time_passes_to_an_alarm_at_once_only_where_nothing_comes_before() {
+    fn clock_jumps_to_alarm_only_if_nothing_comes_first() {
         let world = World::in_order(1);
         let passes = |to: u64, other: Option<u64>, spawns: bool| {
             let here = world.clone();
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn work_that_takes_too_long_is_given_up() {
+    fn work_beyond_time_limit_is_abandoned() {
         let world = World::new(1);
         let clock = world.clone();
         let outcomes = world.block_on(async move {
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_power_cut_ends_the_world_and_drops_its_tasks() {
+    fn power_cut_ends_run_and_halt_drops_tasks() {
         let world = World::new(1);
         let held = Rc::new(());
         for _ in 0..3 {

@@ -38,13 +38,13 @@ fn fails(layout: Layout, mistake: Mistake) -> Failure {
 }
 
 #[test]
-fn an_engine_that_writes_in_place_survives_every_crash_state() {
+fn in_place_engine_survives_crash_states() {
     let report = survives(Layout::InPlace);
     assert!(report.states > 250 && report.cuts_in_recovery > 5, "{report:?}");
 }
 
 #[test]
-fn an_engine_that_flushes_data_then_map_survives_every_crash_state() {
+fn mapped_engine_survives_crash_states() {
     let report = survives(Layout::Mapped);
     assert!(report.states > 250 && report.cuts_in_recovery > 5, "{report:?}");
 }
@@ -57,27 +57,27 @@ fn an_engine_without_a_journal_loses_flushed_data() {
 }
 
 #[test]
-fn a_flush_that_does_not_flush_is_found() {
+fn unforwarded_flush_is_detected() {
     fails(Layout::InPlace, Mistake::FlushIsNotPassedOn);
 }
 
 #[test]
-fn a_map_that_is_durable_before_its_data_is_found() {
+fn map_durable_before_data_is_detected() {
     fails(Layout::Mapped, Mistake::MapBeforeData);
 }
 
 #[test]
-fn a_torn_map_that_is_trusted_is_found() {
+fn trusted_torn_map_is_detected() {
     fails(Layout::Mapped, Mistake::MapWithoutChecksum);
 }
 
 #[test]
-fn a_slot_that_is_reused_too_early_is_found() {
+fn early_slot_reuse_is_detected() {
     fails(Layout::Mapped, Mistake::SlotIsReusedTooEarly);
 }
 
 #[test]
-fn fua_that_is_ignored_is_found() {
+fn ignored_fua_is_detected() {
     fails(Layout::Mapped, Mistake::FuaIsIgnored);
     fails(Layout::InPlace, Mistake::FuaIsIgnored);
 }
@@ -88,7 +88,7 @@ fn a_missing_lock_is_found() {
 }
 
 #[test]
-fn a_failure_is_found_again_and_shortened_the_same_way() {
+fn failing_campaign_reproduces_same_shortened_failure() {
     let toy = Toy { layout: Layout::Mapped, mistake: Mistake::MapBeforeData };
     let first = campaign().run(&toy).unwrap_err();
     assert_eq!(campaign().run(&toy), Err(first));
@@ -119,27 +119,27 @@ fn survives_failing_disks(layout: Layout) -> Report {
 }
 
 #[test]
-fn an_engine_that_writes_in_place_survives_disks_that_fail() {
+fn in_place_engine_survives_failing_disks() {
     let report = survives_failing_disks(Layout::InPlace);
     let struck = failing().setup.disturbances.iter().all(|kind| report.disturbances.contains_key(kind));
     assert!(struck, "{report}");
 }
 
 #[test]
-fn an_engine_that_flushes_data_then_map_survives_disks_that_fail() {
+fn mapped_engine_survives_failing_disks() {
     let report = survives_failing_disks(Layout::Mapped);
     assert!(report.refused_for_a_while > 0, "{report}");
 }
 
 #[test]
-fn a_failed_flush_that_is_forgotten_is_found() {
+fn forgotten_flush_failure_is_detected() {
     fails_on_failing_disks(Mistake::FailedFlushIsForgotten);
 }
 
 /// After a kill the newest map may lie only in the disk's cache. Slots that this map calls free still belong
 /// to the previous map.
 #[test]
-fn a_map_that_is_relied_on_before_it_is_durable_is_found() {
+fn reliance_on_volatile_map_is_detected() {
     let toy = Toy { layout: Layout::Mapped, mistake: Mistake::FoundMapIsNotFlushed };
     let states = States { killed: 0.5, go_on: 1.0, ..campaign().states };
     let failure = Campaign { seeds: 0..100, states, ..campaign() }.run(&toy);
@@ -147,12 +147,12 @@ fn a_map_that_is_relied_on_before_it_is_durable_is_found() {
 }
 
 #[test]
-fn a_failed_write_that_is_acknowledged_is_found() {
+fn acknowledged_failed_write_is_detected() {
     fails_on_failing_disks(Mistake::FailedWriteIsAcknowledged);
 }
 
 #[test]
-fn a_request_that_never_ends_is_a_failure_with_a_command() {
+fn endless_request_fails_campaign_after_600_seconds() {
     let failure = fails_on_failing_disks(Mistake::ErrorIsWaitedOut);
     assert!(failure.message.contains("600 s"), "{failure}");
 }
@@ -164,7 +164,7 @@ fn a_panic_is_a_failure_with_a_command() {
 }
 
 #[test]
-fn a_listed_regression_runs_before_all_seeds() {
+fn listed_regression_runs_with_empty_seed_range() {
     let toy = Toy { layout: Layout::Mapped, mistake: Mistake::MapBeforeData };
     let found = campaign().run(&toy).unwrap_err();
     let list: &'static str = format!("# a story\ntoy {}\n", found.trial).leak();
@@ -207,7 +207,7 @@ fn flush_after_a_crash(layout: Layout, seed: u64) -> (Option<u64>, u64) {
 }
 
 #[test]
-fn a_volume_that_switches_its_map_at_each_flush_is_always_at_the_newest_one() {
+fn mapped_engine_recovers_newest_flush_state() {
     for seed in 0..20 {
         let (found, newest) = flush_after_a_crash(Layout::Mapped, seed);
         assert_eq!(found, Some(newest), "seed {seed}");
@@ -215,7 +215,7 @@ fn a_volume_that_switches_its_map_at_each_flush_is_always_at_the_newest_one() {
 }
 
 #[test]
-fn a_volume_that_writes_in_place_is_often_at_no_flush_at_all() {
+fn in_place_engine_often_recovers_no_flush_state() {
     let lost = (0..20).filter(|seed| flush_after_a_crash(Layout::InPlace, *seed).0.is_none()).count();
     assert!(lost > 5, "{lost} of 20");
 }

@@ -60,7 +60,7 @@ fn an_unflushed_write_can_be_kept_lost_or_torn_by_sector_and_within() {
 }
 
 #[test]
-fn a_later_write_can_survive_an_earlier_one() {
+fn later_write_can_survive_without_earlier_write() {
     let (mut only_first, mut only_second) = (0, 0);
     for seed in 0..SEEDS {
         let writes = [(Bytes::ZERO, SECTOR, 1), (KIB * 64, SECTOR, 2)];
@@ -98,7 +98,7 @@ fn a_flushed_write_is_never_lost() {
 
 /// A flush that begins while a write is in flight does not cover the write.
 #[test]
-fn a_flush_does_not_cover_what_had_not_completed_when_it_began() {
+fn flush_does_not_cover_writes_in_flight_at_start() {
     let (mut kept, mut lost) = (0, 0);
     for seed in 0..SEEDS {
         let world = World::new(seed);
@@ -150,7 +150,7 @@ fn an_operation_in_flight_at_the_cut_never_completes_and_may_have_happened() {
 }
 
 #[test]
-fn a_discarded_range_reads_as_anything_and_its_neighbours_as_before() {
+fn discarded_range_is_undefined_and_neighbours_are_unchanged() {
     let (mut old, mut zeros, mut garbage) = (0, 0, 0);
     for seed in 0..SEEDS {
         let world = World::new(seed);
@@ -174,7 +174,7 @@ fn a_discarded_range_reads_as_anything_and_its_neighbours_as_before() {
 }
 
 #[test]
-fn a_huge_disk_takes_room_only_for_what_is_written() {
+fn four_tebibyte_disk_reads_writes_and_discards() {
     let world = World::new(1);
     let disk = Disk::new(&world, DiskOptions::hdd(TIB * 4).with_blank(Blank::Garbage(9)));
     let (arena, owned) = (Arena::new(MIB), disk.clone());
@@ -223,7 +223,7 @@ fn history_of(seed: u64) -> (Vec<u8>, u64, u64) {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_bytes_times_and_points() {
+fn same_seed_reproduces_bytes_times_and_points() {
     for seed in 0..20 {
         let history = history_of(seed);
         assert_eq!(history, history_of(seed), "seed {seed}");
@@ -233,7 +233,7 @@ fn the_same_seed_gives_the_same_bytes_times_and_points() {
 }
 
 #[test]
-fn software_that_restarts_without_a_power_cut_loses_nothing() {
+fn unflushed_writes_survive_restart_without_power_cut() {
     for seed in 0..SEEDS {
         let world = World::new(seed);
         let disk = Disk::new(&world, DiskOptions::ssd(MIB));
@@ -254,7 +254,7 @@ fn software_that_restarts_without_a_power_cut_loses_nothing() {
 }
 
 #[test]
-fn a_disk_and_its_wrappers_do_what_every_device_must() {
+fn disk_and_wrappers_pass_device_conformance() {
     for seed in 0..5 {
         let world = World::new(seed);
         let disk = Disk::new(&world, DiskOptions::ssd(MIB * 2).with_blank(Blank::Garbage(seed)));

@@ -36,7 +36,7 @@ async fn first_byte(disk: &Disk, arena: &Arena, offset: Bytes) -> u8 {
 
 /// The kernel reports a failed flush once; a second flush succeeds, and the pages are gone (fsyncgate).
 #[test]
-fn a_lossy_flush_drops_what_it_should_have_made_durable_and_the_next_one_succeeds() {
+fn lossy_flush_drops_writes_and_next_flush_succeeds() {
     let lost = (0..50).filter(|seed| {
         with_disk(*seed, async |_, disk, arena| {
             let losses = Rc::new(Cell::new(0));
@@ -59,7 +59,7 @@ fn a_lossy_flush_drops_what_it_should_have_made_durable_and_the_next_one_succeed
 }
 
 #[test]
-fn a_disk_that_hangs_answers_when_it_comes_back() {
+fn hung_disk_answers_after_recovery() {
     let took = with_disk(1, async |world, disk, arena| {
         disk.faults().set(FaultPlan { hangs: true, ..FaultPlan::default() });
         let (clock, faults) = (world.clone(), disk.faults());
@@ -74,7 +74,7 @@ fn a_disk_that_hangs_answers_when_it_comes_back() {
 }
 
 #[test]
-fn a_disk_that_hangs_for_ever_is_a_deadlock_and_no_wait() {
+fn permanently_hung_disk_is_reported_as_deadlock() {
     let world = World::new(1);
     let disk = Disk::new(&world, DiskOptions::ssd(MIB));
     disk.faults().set(FaultPlan { hangs: true, ..FaultPlan::default() });
@@ -95,7 +95,7 @@ fn a_stall_takes_as_long_as_planned() {
 }
 
 #[test]
-fn what_is_under_way_when_a_disk_goes_away_fails() {
+fn request_in_flight_fails_when_disk_vanishes() {
     with_disk(1, async |world, disk, arena| {
         let faults = disk.faults();
         let clock = world.clone();
@@ -110,7 +110,7 @@ fn what_is_under_way_when_a_disk_goes_away_fails() {
 }
 
 #[test]
-fn a_lost_write_succeeds_and_changes_nothing_within_the_metadata_only() {
+fn lost_writes_affect_only_metadata() {
     with_disk(1, async |_, disk, arena| {
         let metadata = [Bytes::ZERO..KIB * 64].into();
         disk.faults().set(FaultPlan { lost_writes: 1.0, metadata, ..FaultPlan::default() });
@@ -139,7 +139,7 @@ fn a_misdirected_write_goes_elsewhere_in_the_metadata() {
 }
 
 #[test]
-fn a_stored_disk_keeps_what_was_in_flight_and_goes_its_own_way() {
+fn stored_disk_keeps_writes_in_flight() {
     let world = World::new(1);
     let disk = Disk::new(&world, DiskOptions::ssd(MIB));
     let (owned, arena) = (disk.clone(), Arena::new(MIB));

@@ -35,33 +35,33 @@ fn run(campaign: &Campaign, engine: &Engine) {
 }
 
 #[test]
-fn wardrop_loses_nothing_flushed() {
-    run(&campaign("wardrop", "wardrop_loses_nothing_flushed", 26), &Engine::wardrop());
+fn wardrop_keeps_flushed_data() {
+    run(&campaign("wardrop", "wardrop_keeps_flushed_data", 26), &Engine::wardrop());
 }
 
 #[test]
-fn any_legal_decision_of_a_policy_loses_nothing_flushed() {
-    let campaign = campaign("chaos", "any_legal_decision_of_a_policy_loses_nothing_flushed", 14);
+fn any_legal_policy_decision_keeps_flushed_data() {
+    let campaign = campaign("chaos", "any_legal_policy_decision_keeps_flushed_data", 14);
     run(&campaign, &Engine { chaos: true, ..Engine::wardrop() });
 }
 
 #[test]
-fn two_required_copies_lose_nothing_flushed() {
-    let campaign = campaign("two-copies", "two_required_copies_lose_nothing_flushed", 3);
+fn two_required_copies_keep_flushed_data() {
+    let campaign = campaign("two-copies", "two_required_copies_keep_flushed_data", 3);
     run(&campaign, &Engine { chaos: true, copies: 2, ..Engine::wardrop() });
 }
 
 #[test]
-fn large_extents_with_small_writes_lose_nothing_flushed() {
+fn large_extents_with_small_writes_keep_flushed_data() {
     // Parts of 16 KiB: every first write to a part must fill the rest with zeros.
-    let mut campaign = campaign("large-extents", "large_extents_with_small_writes_lose_nothing_flushed", 82);
+    let mut campaign = campaign("large-extents", "large_extents_with_small_writes_keep_flushed_data", 82);
     campaign.setup.workload.largest = KIB * 9;
     run(&campaign, &Engine { extent_size: KIB * 256, ..Engine::wardrop() });
 }
 
 #[test]
-fn a_journal_that_goes_round_many_times_loses_nothing_flushed() {
-    let mut campaign = campaign("journal", "a_journal_that_goes_round_many_times_loses_nothing_flushed", 6);
+fn wrapped_journal_keeps_flushed_data() {
+    let mut campaign = campaign("journal", "wrapped_journal_keeps_flushed_data", 6);
     campaign.states = States { every: 100, ..campaign.states };
     let workload = &mut campaign.setup.workload;
     (workload.requests, workload.largest) = (2_000, KIB * 8);
@@ -71,8 +71,8 @@ fn a_journal_that_goes_round_many_times_loses_nothing_flushed() {
 
 /// Some clients read streams, others write: bytes read ahead are dropped in time, even with little memory.
 #[test]
-fn what_is_read_ahead_of_streams_is_never_older_than_what_was_written() {
-    let test = "what_is_read_ahead_of_streams_is_never_older_than_what_was_written";
+fn read_ahead_of_streams_is_never_stale() {
+    let test = "read_ahead_of_streams_is_never_stale";
     let mut campaign = campaign("streams", test, 6);
     campaign.setup.workload.streams = 0.6;
     (campaign.setup.workload.requests, campaign.setup.workload.pause) = (400, Nanos::from_micros(300));
@@ -81,8 +81,8 @@ fn what_is_read_ahead_of_streams_is_never_older_than_what_was_written() {
 
 /// The same in any configuration, with failing devices.
 #[test]
-fn in_any_configuration_what_is_read_ahead_is_never_older_than_what_was_written() {
-    let test = "in_any_configuration_what_is_read_ahead_is_never_older_than_what_was_written";
+fn read_ahead_is_never_stale_in_any_configuration() {
+    let test = "read_ahead_is_never_stale_in_any_configuration";
     let mut campaign = campaign("streams-configurations", test, 15);
     campaign.setup.workload.streams = 0.5;
     campaign.setup.disturbances = Disturbance::OF_FAILING_DISKS.to_vec();
@@ -91,8 +91,8 @@ fn in_any_configuration_what_is_read_ahead_is_never_older_than_what_was_written(
 }
 
 #[test]
-fn any_configuration_loses_nothing_flushed() {
-    let mut campaign = campaign("configurations", "any_configuration_loses_nothing_flushed", 17);
+fn any_configuration_keeps_flushed_data() {
+    let mut campaign = campaign("configurations", "any_configuration_keeps_flushed_data", 17);
     campaign.setup.disturbances = vec![Disturbance::PolicyChanges];
     // Many configurations matter more than many states of each.
     campaign.states.every = 90;
@@ -100,8 +100,8 @@ fn any_configuration_loses_nothing_flushed() {
 }
 
 #[test]
-fn one_copy_on_disks_that_fail_loses_nothing_that_a_flush_promised() {
-    let test = "one_copy_on_disks_that_fail_loses_nothing_that_a_flush_promised";
+fn one_copy_on_failing_disks_keeps_flushed_data() {
+    let test = "one_copy_on_failing_disks_keeps_flushed_data";
     let mut campaign = campaign("faults", test, 62);
     fail(&mut campaign, Errors::Tolerated);
     run(&campaign, &Engine { checkpoints: false, ..Engine::wardrop() });
@@ -109,8 +109,8 @@ fn one_copy_on_disks_that_fail_loses_nothing_that_a_flush_promised() {
 
 /// A moved extent without a flush was read from a slot with another extent's bytes after a failed flush.
 #[test]
-fn nothing_is_read_that_a_failed_flush_may_have_lost() {
-    let mut campaign = campaign("lost-writes", "nothing_is_read_that_a_failed_flush_may_have_lost", 24);
+fn lost_writes_of_failed_flush_are_never_read() {
+    let mut campaign = campaign("lost-writes", "lost_writes_of_failed_flush_are_never_read", 24);
     campaign.setup.workload.errors = Errors::Tolerated;
     campaign.setup.disturbances = vec![Disturbance::LossyFlushes];
     campaign.states.go_on = 0.5;
@@ -119,8 +119,8 @@ fn nothing_is_read_that_a_failed_flush_may_have_lost() {
 
 /// Many dirty or clean blocks, and some writes past these to the home, on disks that fail in every way.
 #[test]
-fn writes_past_extra_copies_on_disks_that_fail_lose_nothing_that_a_flush_promised() {
-    let test = "writes_past_extra_copies_on_disks_that_fail_lose_nothing_that_a_flush_promised";
+fn bypass_writes_on_failing_disks_keep_flushed_data() {
+    let test = "bypass_writes_on_failing_disks_keep_flushed_data";
     for (name, engine) in [("past-dirty", Engine::write_back()), ("past-clean", Engine::read_cache())] {
         let mut campaign = dirty(campaign(name, test, 8));
         fail(&mut campaign, Errors::Tolerated);
@@ -149,8 +149,8 @@ fn reorganized(mut campaign: Campaign, engine: Engine) -> (Campaign, Engine) {
 }
 
 #[test]
-fn working_set_loses_nothing_flushed() {
-    let campaign = campaign("working-set", "working_set_loses_nothing_flushed", 12);
+fn working_set_keeps_flushed_data() {
+    let campaign = campaign("working-set", "working_set_keeps_flushed_data", 12);
     let (mut campaign, engine) = reorganized(campaign, Engine::wardrop());
     campaign.setup.disturbances = vec![Disturbance::PolicyChanges];
     run(&campaign, &engine);
@@ -158,8 +158,8 @@ fn working_set_loses_nothing_flushed() {
 
 /// Devices fail, go missing and return under a policy that moves every movable extent.
 #[test]
-fn working_set_on_devices_that_are_lost_loses_nothing_that_a_flush_promised() {
-    let test = "working_set_on_devices_that_are_lost_loses_nothing_that_a_flush_promised";
+fn working_set_keeps_flushed_data_after_device_loss() {
+    let test = "working_set_keeps_flushed_data_after_device_loss";
     let campaign = campaign("working-set-lost", test, 6);
     let (mut campaign, engine) = reorganized(campaign, Engine { copies: 2, ..Engine::wardrop() });
     fail(&mut campaign, Errors::Tolerated);
@@ -169,8 +169,8 @@ fn working_set_on_devices_that_are_lost_loses_nothing_that_a_flush_promised() {
 
 /// Some devices hold each extent at its own address or not at all.
 #[test]
-fn devices_that_keep_addresses_lose_nothing_flushed() {
-    let mut campaign = campaign("addresses", "devices_that_keep_addresses_lose_nothing_flushed", 12);
+fn address_preserving_devices_keep_flushed_data() {
+    let mut campaign = campaign("addresses", "address_preserving_devices_keep_flushed_data", 12);
     campaign.setup.disturbances = vec![Disturbance::PolicyChanges];
     (campaign.states.every, campaign.states.go_on) = (80, 0.3);
     run(&campaign, &Engine { addresses: true, ..Engine::random(4) });
@@ -178,8 +178,8 @@ fn devices_that_keep_addresses_lose_nothing_flushed() {
 
 /// Two interrupted openings of three devices must leave no device two openings behind, and so refused.
 #[test]
-fn any_configuration_of_five_devices_loses_nothing_flushed() {
-    let mut campaign = campaign("five-devices", "any_configuration_of_five_devices_loses_nothing_flushed", 6);
+fn any_configuration_up_to_five_devices_keeps_flushed_data() {
+    let mut campaign = campaign("five-devices", "any_configuration_up_to_five_devices_keeps_flushed_data", 6);
     campaign.setup.disturbances = vec![Disturbance::PolicyChanges];
     (campaign.states.every, campaign.states.go_on) = (80, 0.5);
     run(&campaign, &Engine { past: false, ..Engine::random(5) });
@@ -189,8 +189,8 @@ fn any_configuration_of_five_devices_loses_nothing_flushed() {
 /// relied on this superblock and wrote only the superblock of the other device. A power cut would then leave
 /// the first device two openings behind, and refused.
 #[test]
-fn openings_that_end_early_in_a_row_leave_no_device_behind() {
-    let mut campaign = campaign("early-ends", "openings_that_end_early_in_a_row_leave_no_device_behind", 15);
+fn consecutive_interrupted_openings_refuse_no_device() {
+    let mut campaign = campaign("early-ends", "consecutive_interrupted_openings_refuse_no_device", 15);
     campaign.states = States { killed: 0.4, go_on: 1.0, ..campaign.states };
     run(&campaign, &Engine::wardrop());
 }
@@ -206,8 +206,8 @@ fn a_failed_flush_of_a_checkpoint_is_remembered() {
 /// A device loses a dirty extra copy that is not durable. A write-back that continued would read the remains
 /// of the slot, and overwrite durable bytes of the home.
 #[test]
-fn what_a_failed_flush_lost_is_not_written_back_over_durable_bytes() {
-    let test = "what_a_failed_flush_lost_is_not_written_back_over_durable_bytes";
+fn lost_dirty_block_is_not_written_back_over_home() {
+    let test = "lost_dirty_block_is_not_written_back_over_home";
     let mut campaign = campaign("failed-write-backs", test, 28);
     fail(&mut campaign, Errors::Tolerated);
     run(&campaign, &Engine { chaos: true, past: false, checkpoints: false, ..Engine::wardrop() });
@@ -215,15 +215,15 @@ fn what_a_failed_flush_lost_is_not_written_back_over_durable_bytes() {
 
 /// Most of the volume is dirty: checkpoints tear pages of the cache table, and block slots are reused often.
 #[test]
-fn a_large_dirty_set_and_its_checkpoints_lose_nothing_flushed() {
-    let test = "a_large_dirty_set_and_its_checkpoints_lose_nothing_flushed";
+fn flushed_data_survives_checkpoints_of_large_dirty_set() {
+    let test = "flushed_data_survives_checkpoints_of_large_dirty_set";
     run(&dirty(campaign("dirty", test, 5)), &Engine::write_back());
 }
 
 /// Shutdowns in between: clean copies are trusted after a clean shutdown, and never otherwise.
 #[test]
-fn extra_copies_that_survive_shutdowns_are_never_older_than_the_home() {
-    let test = "extra_copies_that_survive_shutdowns_are_never_older_than_the_home";
+fn cached_copies_are_never_stale_after_clean_shutdown() {
+    let test = "cached_copies_are_never_stale_after_clean_shutdown";
     let mut campaign = dirty(campaign("warm", test, 3));
     campaign.states.go_on = 1.0;
     run(&campaign, &Engine::write_back());
@@ -231,8 +231,8 @@ fn extra_copies_that_survive_shutdowns_are_never_older_than_the_home() {
 
 /// Clean copies survive crashes, except in spans with writes, and never as an earlier block of a block slot.
 #[test]
-fn clean_extra_copies_that_survive_crashes_are_never_older_than_the_home() {
-    let test = "clean_extra_copies_that_survive_crashes_are_never_older_than_the_home";
+fn clean_cached_copies_are_never_stale_after_crash() {
+    let test = "clean_cached_copies_are_never_stale_after_crash";
     let mut campaign = campaign("read-cache", test, 6);
     campaign.states.go_on = 0.7;
     run(&campaign, &Engine::read_cache());
@@ -240,21 +240,21 @@ fn clean_extra_copies_that_survive_crashes_are_never_older_than_the_home() {
 
 /// An adopted disk behind a write-back cache: writes reach the disk, and the cache is never older.
 #[test]
-fn an_adopted_disk_loses_nothing_flushed() {
-    let campaign = adopted("adopted", "an_adopted_disk_loses_nothing_flushed", 2);
+fn adopted_disk_with_write_back_cache_keeps_flushed_data() {
+    let campaign = adopted("adopted", "adopted_disk_with_write_back_cache_keeps_flushed_data", 2);
     run(&campaign, &adopting(Engine::write_back()));
 }
 
 #[test]
-fn an_adopted_disk_behind_a_read_cache_loses_nothing_flushed() {
-    let campaign = adopted("adopted-reads", "an_adopted_disk_behind_a_read_cache_loses_nothing_flushed", 2);
+fn adopted_disk_with_read_cache_keeps_flushed_data() {
+    let campaign = adopted("adopted-reads", "adopted_disk_with_read_cache_keeps_flushed_data", 2);
     run(&campaign, &Engine { cache_extents: 4, ..adopting(Engine::read_cache()) });
 }
 
 /// With two copies, clean extra copies are trusted if both are alike, and never without one of the devices.
 #[test]
-fn clean_extra_copies_beside_two_required_ones_are_never_older_than_these() {
-    let test = "clean_extra_copies_beside_two_required_ones_are_never_older_than_these";
+fn cached_copies_are_never_stale_beside_two_required_copies() {
+    let test = "cached_copies_are_never_stale_beside_two_required_copies";
     let mut campaign = campaign("mirror-cache", test, 11);
     campaign.setup.disturbances = vec![Disturbance::MissingDevice, Disturbance::WriteErrors];
     campaign.setup.workload.errors = Errors::Tolerated;
@@ -266,22 +266,22 @@ fn clean_extra_copies_beside_two_required_ones_are_never_older_than_these() {
 /// enter and leave the window while they are copied, a device is away for a while, or another policy takes
 /// over.
 #[test]
-fn a_mirror_that_is_behind_by_a_window_loses_nothing_flushed() {
-    let campaign = campaign("pass", "a_mirror_that_is_behind_by_a_window_loses_nothing_flushed", 7);
+fn mirror_with_lag_window_keeps_flushed_data() {
+    let campaign = campaign("pass", "mirror_with_lag_window_keeps_flushed_data", 7);
     run_behind(campaign, "pass,window=64KiB,max-lag=160KiB,idle=2ms,base=100us");
 }
 
 /// The same with a disk that is written at once, whatever the order of the writes.
 #[test]
-fn a_write_behind_mirror_loses_nothing_flushed() {
-    let campaign = campaign("write-behind", "a_write_behind_mirror_loses_nothing_flushed", 11);
+fn write_behind_mirror_keeps_flushed_data() {
+    let campaign = campaign("write-behind", "write_behind_mirror_keeps_flushed_data", 11);
     run_behind(campaign, "raid1,write-behind,limit=48KiB");
 }
 
 /// Extents change tiers; blocks are cached, dirtied and purged; the split of the SSD changes meanwhile.
 #[test]
-fn tier_and_cache_on_one_ssd_lose_nothing_flushed() {
-    let test = "tier_and_cache_on_one_ssd_lose_nothing_flushed";
+fn tier_and_cache_on_one_ssd_keep_flushed_data() {
+    let test = "tier_and_cache_on_one_ssd_keep_flushed_data";
     let mut campaign = dirty(campaign("exclusive", test, 4));
     campaign.setup.disturbances = vec![Disturbance::PolicyChanges];
     campaign.states.go_on = 0.5;
@@ -297,8 +297,8 @@ fn tier_and_cache_on_one_ssd_lose_nothing_flushed() {
 /// From mode to mode, homes leave the SSD for copies of blocks and return, and dirty blocks are written
 /// back.
 #[test]
-fn a_policy_that_is_switched_between_its_modes_loses_nothing_flushed() {
-    let test = "a_policy_that_is_switched_between_its_modes_loses_nothing_flushed";
+fn equi_keeps_flushed_data_across_mode_switches() {
+    let test = "equi_keeps_flushed_data_across_mode_switches";
     let mut campaign = dirty(campaign("modes", test, 4));
     campaign.setup.disturbances = vec![Disturbance::PolicyChanges];
     campaign.states.go_on = 0.5;
@@ -308,8 +308,8 @@ fn a_policy_that_is_switched_between_its_modes_loses_nothing_flushed() {
 
 /// With two copies of everything the SSD may be lost: the cache is then clean.
 #[test]
-fn tier_and_cache_on_an_ssd_that_is_lost_lose_nothing_flushed() {
-    let test = "tier_and_cache_on_an_ssd_that_is_lost_lose_nothing_flushed";
+fn tier_and_cache_keep_flushed_data_after_ssd_loss() {
+    let test = "tier_and_cache_keep_flushed_data_after_ssd_loss";
     let mut campaign = campaign("exclusive-loss", test, 2);
     campaign.setup.disturbances =
         vec![Disturbance::MissingDevice, Disturbance::WriteErrors, Disturbance::PolicyChanges];
@@ -333,8 +333,8 @@ fn run_behind(mut campaign: Campaign, policy: &str) {
 
 /// Devices fail under a read cache: lost data must leave the cache.
 #[test]
-fn a_read_cache_on_disks_that_fail_returns_nothing_that_was_not_written() {
-    let test = "a_read_cache_on_disks_that_fail_returns_nothing_that_was_not_written";
+fn read_cache_on_failing_disks_returns_only_written_data() {
+    let test = "read_cache_on_failing_disks_returns_only_written_data";
     let mut campaign = campaign("failing-cache", test, 6);
     fail(&mut campaign, Errors::Tolerated);
     campaign.states.go_on = 0.5;
@@ -353,16 +353,16 @@ fn dirty(mut campaign: Campaign) -> Campaign {
 /// Blocks are promoted, dirtied, handed between the areas, written back and evicted, also as the policy
 /// changes.
 #[test]
-fn hystor_loses_nothing_flushed() {
-    let mut campaign = hystor(campaign("hystor", "hystor_loses_nothing_flushed", 12));
+fn hystor_keeps_flushed_data() {
+    let mut campaign = hystor(campaign("hystor", "hystor_keeps_flushed_data", 12));
     campaign.setup.disturbances = vec![Disturbance::PolicyChanges];
     run(&campaign, &Engine::hystor());
 }
 
 /// The SSD or the disk fails, for a while or for good, with and without dirty blocks.
 #[test]
-fn hystor_on_disks_that_fail_loses_nothing_that_a_flush_promised() {
-    let test = "hystor_on_disks_that_fail_loses_nothing_that_a_flush_promised";
+fn hystor_on_failing_disks_keeps_flushed_data() {
+    let test = "hystor_on_failing_disks_keeps_flushed_data";
     let mut campaign = hystor(campaign("failing-hystor", test, 8));
     fail(&mut campaign, Errors::Tolerated);
     run(&campaign, &Engine::hystor());
@@ -379,8 +379,8 @@ fn hystor(mut campaign: Campaign) -> Campaign {
 
 /// With two copies, no successful flush hides a loss of one device.
 #[test]
-fn two_copies_on_disks_that_fail_lose_nothing_that_a_flush_promised() {
-    let test = "two_copies_on_disks_that_fail_lose_nothing_that_a_flush_promised";
+fn two_copies_on_failing_disks_keep_flushed_data() {
+    let test = "two_copies_on_failing_disks_keep_flushed_data";
     let mut campaign = campaign("mirror-faults", test, 30);
     // After a crash one copy alone counts until the other is resynchronised: its errors reach the guests.
     fail(&mut campaign, Errors::Tolerated);
@@ -389,8 +389,8 @@ fn two_copies_on_disks_that_fail_lose_nothing_that_a_flush_promised() {
 
 /// Extents move and are cached beside a failing device: data copied after its loss of writes is stale, too.
 #[test]
-fn two_copies_on_many_disks_that_fail_lose_nothing_that_a_flush_promised() {
-    let test = "two_copies_on_many_disks_that_fail_lose_nothing_that_a_flush_promised";
+fn two_copies_on_many_failing_disks_keep_flushed_data() {
+    let test = "two_copies_on_many_failing_disks_keep_flushed_data";
     let mut campaign = campaign("many-mirrors-fail", test, 4);
     fail(&mut campaign, Errors::Tolerated);
     run(&campaign, &Engine { copies: 2, ..Engine::random(5) });
@@ -398,8 +398,8 @@ fn two_copies_on_many_disks_that_fail_lose_nothing_that_a_flush_promised() {
 
 /// Extents with two copies move to a third device, and are cached there, while flushes lose their writes.
 #[test]
-fn two_copies_that_move_while_flushes_lose_data_lose_nothing_that_a_flush_promised() {
-    let test = "two_copies_that_move_while_flushes_lose_data_lose_nothing_that_a_flush_promised";
+fn moving_mirrors_keep_flushed_data_despite_lossy_flushes() {
+    let test = "moving_mirrors_keep_flushed_data_despite_lossy_flushes";
     let mut campaign = campaign("mirrors-move", test, 4);
     campaign.setup.workload.errors = Errors::Tolerated;
     campaign.setup.disturbances = vec![Disturbance::LossyFlushes];
@@ -411,8 +411,8 @@ fn two_copies_that_move_while_flushes_lose_data_lose_nothing_that_a_flush_promis
 /// Blocks smaller than parts: a write or a discard fills neighbouring blocks with zeros, and so changes
 /// untouched blocks and their extra copies.
 #[test]
-fn blocks_smaller_than_parts_lose_nothing_flushed() {
-    let mut campaign = campaign("small-blocks", "blocks_smaller_than_parts_lose_nothing_flushed", 6);
+fn blocks_smaller_than_parts_keep_flushed_data() {
+    let mut campaign = campaign("small-blocks", "blocks_smaller_than_parts_keep_flushed_data", 6);
     let workload = &mut campaign.setup.workload;
     workload.largest = KIB * 12;
     workload.mix = Mix { read: 40, write: 30, fua: 3, flush: 7, discard: 15, zero: 5, prefetch: 0 };
@@ -423,8 +423,8 @@ fn blocks_smaller_than_parts_lose_nothing_flushed() {
 
 /// With two copies a device may be missing, and returns at the next opening.
 #[test]
-fn two_copies_lose_nothing_while_a_device_is_missing() {
-    let mut campaign = campaign("missing", "two_copies_lose_nothing_while_a_device_is_missing", 4);
+fn two_copies_keep_flushed_data_while_device_is_missing() {
+    let mut campaign = campaign("missing", "two_copies_keep_flushed_data_while_device_is_missing", 4);
     campaign.setup.disturbances = vec![Disturbance::MissingDevice, Disturbance::ReadErrors];
     // While a device is missing, or stale after a crash, only one copy can be read.
     campaign.setup.workload.errors = Errors::Tolerated;
@@ -434,8 +434,8 @@ fn two_copies_lose_nothing_while_a_device_is_missing() {
 
 /// A returned device is current only once its journal and its map images are: the other device may go next.
 #[test]
-fn a_device_that_came_back_serves_alone_when_the_other_goes() {
-    let test = "a_device_that_came_back_serves_alone_when_the_other_goes";
+fn mirror_keeps_flushed_data_while_device_comes_and_goes() {
+    let test = "mirror_keeps_flushed_data_while_device_comes_and_goes";
     let mut campaign = campaign("returned", test, 17);
     campaign.setup.disturbances = vec![Disturbance::MissingDevice];
     campaign.setup.workload.errors = Errors::Tolerated;
@@ -467,8 +467,8 @@ fn damaged_metadata_is_never_believed() {
 
 /// A device that misses its deadlines costs no data, and no request of a guest waits for ever.
 #[test]
-fn two_copies_on_disks_that_do_not_answer_lose_nothing_flushed() {
-    let test = "two_copies_on_disks_that_do_not_answer_lose_nothing_flushed";
+fn two_copies_on_unresponsive_disks_keep_flushed_data() {
+    let test = "two_copies_on_unresponsive_disks_keep_flushed_data";
     let mut campaign = campaign("mirror-silence", test, 39);
     campaign.setup.workload.errors = Errors::Tolerated;
     campaign.setup.disturbances = vec![Disturbance::Stalls, Disturbance::Hangs];
@@ -478,8 +478,8 @@ fn two_copies_on_disks_that_do_not_answer_lose_nothing_flushed() {
 /// All homes on the disk, and room for a part of the blocks on the SSD. Under write-back, much of the
 /// written data lies on the SSD alone for a while, and is written back beside guests.
 #[test]
-fn a_cache_in_either_mode_loses_nothing_flushed() {
-    let test = "a_cache_in_either_mode_loses_nothing_flushed";
+fn cache_keeps_flushed_data_in_both_write_modes() {
+    let test = "cache_keeps_flushed_data_in_both_write_modes";
     for (name, policy, largest) in [
         ("cache-through", "cache,cache=5%,bypass=64KiB", KIB * 12),
         ("cache-through-s3", "cache,cache=5%,evict=s3-fifo,threshold=1", KIB * 12),

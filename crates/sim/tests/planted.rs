@@ -265,7 +265,7 @@ fn every_planted_bug_of_lies_is_found() {
 
 /// Otherwise a hunt could find the engine's own mistakes.
 #[test]
-fn without_a_planted_bug_the_same_hunts_find_nothing() {
+fn hunts_without_planted_bug_find_nothing() {
     for bug in [
         Bug::FlushSkipped,
         Bug::FailedFlushForgotten,

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_shorter_than_any_mark_is_plain() {
+    fn source_shorter_than_any_magic_number_is_plain() {
         for bytes in [&b""[..], b"x", &[0x1f]] {
             assert_eq!(unpack(bytes).unwrap(), (Compression::Plain, bytes.to_vec()));
         }

@@ -83,14 +83,14 @@ mod tests {
     }
 
     #[test]
-    fn what_the_window_reaches_is_sorted_and_equal_times_keep_their_order() {
+    fn window_sorts_records_and_keeps_order_of_equal_times() {
         let (out, late) = ordered(3, &[5, 1, 5, 2, 9, 9, 8]);
         assert_eq!(out, [(1, 1), (2, 3), (5, 0), (5, 2), (8, 6), (9, 4), (9, 5)]);
         assert_eq!(late, 0);
     }
 
     #[test]
-    fn without_a_window_late_records_get_the_time_of_the_one_before() {
+    fn late_record_takes_the_preceding_time_without_a_window() {
         let (out, late) = ordered(0, &[5, 1, 6]);
         assert_eq!((out, late), (vec![(5, 0), (5, 1), (6, 2)], 1));
     }

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_view_ahead_takes_nothing_away() {
+    fn peek_does_not_consume_the_source() {
         let content = b"0123456789".repeat(100_000);
         let mut source = Source::new(Box::new(&content[..]));
         assert_eq!(source.peek(10).unwrap(), b"0123456789");

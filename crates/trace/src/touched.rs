@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn touched_extents_lie_one_after_another_in_the_order_of_devices_and_addresses() {
+    fn touched_extents_are_packed_by_device_and_address() {
         let far = 9_000_000_000_000 / EXTENT.0 * EXTENT.0;
         let records = [
             record(0, Op::Write, far + 4096, 4096),
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_discard_touches_nothing_and_is_narrowed_to_what_is_touched() {
+    fn discard_touches_nothing_and_shrinks_to_touched_extents() {
         let extent = EXTENT.0;
         let everything = record(0, Op::Discard, 0, 1 << 50);
         let compaction = compacted(&[
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_that_is_too_scattered_is_refused() {
+    fn too_scattered_trace_is_rejected() {
         let touched = Touched::new(KIB * 4).expect("the size is one");
         let mut touched = Touched { most: 100, ..touched };
         let apart = (KIB * 4).0 * GROUP;

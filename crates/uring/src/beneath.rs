@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_of_a_served_volume_is_known_by_its_mount() {
+    fn file_of_a_served_volume_is_recognized_by_mount() {
         let line = b"36 35 0:52 / /state/vault/mount rw,nosuid - fuse.braid vault rw";
         assert!(is_mount_of_volume(line, Path::new("/state/vault/mount/volume")));
         assert!(!is_mount_of_volume(line, Path::new("/state/vault/other")));

@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn swap_space_is_named_with_its_label_and_zeros_are_nothing() {
+    fn swap_label_is_reported_and_zeros_are_empty() {
         if LIBRARY.get_or_init(Library::load).is_none() {
             eprintln!("SKIPPED: this machine has no libblkid");
             return;

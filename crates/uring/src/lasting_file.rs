@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_is_there_when_the_file_is_opened_again() {
+    fn stored_bytes_survive_reopen() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         let file = LastingFile::open(&path, Bytes(1 << 20)).unwrap();
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_file_longer_than_any_log_only_the_beginning_counts() {
+    fn oversized_file_is_limited_to_the_maximum_length() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         drop(LastingFile::open(&path, Bytes(4096)).unwrap());
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_a_directory_and_a_file_that_others_may_open_are_refused() {
+    fn link_directory_and_world_readable_file_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let (file, link) = (dir.path().join("log"), dir.path().join("link"));
         drop(LastingFile::open(&file, Bytes(4096)).unwrap());
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_that_cannot_be_had_leaves_nothing() {
+    fn impossible_length_leaves_an_empty_file() {
         let dir = tempfile::tempdir().unwrap();
         let file = LastingFile::open(&dir.path().join("log"), Bytes(4096)).unwrap();
         file.set_len(Bytes(8192)).unwrap();
@@ -290,7 +290,7 @@ mod tests {
     /// Story: a daemon that served a copy of the volume began its log in the file that the original's daemon
     /// had mapped, and zeroed the file.
     #[test]
-    fn a_file_is_of_one_process_and_a_new_content_is_a_new_file() {
+    fn lasting_file_is_locked_and_resize_replaces_the_content() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         let file = LastingFile::open(&path, Bytes(8192)).unwrap();

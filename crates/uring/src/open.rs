@@ -327,7 +327,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_holder_of_a_lock_is_found_by_its_file() {
+    fn lock_holder_is_found_by_file_id() {
         let line = "2: FLOCK  ADVISORY  WRITE 1234 fd:01:5678 0 EOF";
         assert_eq!(flock_holder(line, "fd:01:5678"), Some("1234"));
         assert_eq!(flock_holder(line, "fd:01:567"), None);
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_a_living_process_holds_is_not_that_of_a_dead_one() {
+    fn lock_of_living_process_is_not_reported_dead() {
         let file = tempfile::tempfile().unwrap();
         assert!(!holders_are_dead(&file));
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();

@@ -46,7 +46,7 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn a_process_at_the_other_end_is_known_where_there_is_one() {
+    fn peer_process_is_known_only_for_unix_sockets() {
         let (one, _other) = UnixStream::pair().unwrap();
         assert_eq!(process_of(&one), Some(rustix::process::getpid()));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_has_ended_before_its_parent_asks() {
+    fn process_counts_as_ended_before_the_parent_waits() {
         assert!(!has_ended(rustix::process::getpid()));
         let mut child = Command::new("true").spawn().unwrap();
         let process = Pid::from_child(&child);

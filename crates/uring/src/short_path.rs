@@ -87,7 +87,7 @@ mod tests {
 
     /// Story: once the queue of a stopped daemon was full, each further command waited without a limit.
     #[test]
-    fn a_listener_that_accepts_nothing_is_not_waited_for() {
+    fn connect_to_a_full_listener_fails_without_waiting() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("admin.sock");
         let listener = UnixListener::bind(&path).unwrap();

@@ -61,7 +61,7 @@ fn a_file_past_the_cache_is_a_device() {
 /// MiB.
 #[test]
 #[ignore = "needs a block device that may be overwritten, and the right to"]
-fn a_block_device_is_a_device_that_only_one_may_open() {
+fn block_device_conforms_and_second_open_is_refused() {
     let path = std::env::var("BRAID_TEST_BLOCK_DEVICE").unwrap();
     let path = Path::new(&path);
     with_ring(async |ring, _| {
@@ -74,7 +74,7 @@ fn a_block_device_is_a_device_that_only_one_may_open() {
 }
 
 #[test]
-fn buffers_of_the_rings_own_arena_and_of_another_one_both_work() {
+fn buffers_of_registered_and_foreign_arenas_both_work() {
     with_ring(async |ring, own| {
         let file = test_file();
         let device = open(ring, file.path(), Access::Direct).unwrap();
@@ -92,7 +92,7 @@ fn buffers_of_the_rings_own_arena_and_of_another_one_both_work() {
 }
 
 #[test]
-fn a_second_opening_is_refused_and_the_first_ones_end_allows_it() {
+fn second_open_is_refused_until_the_first_is_closed() {
     with_ring(async |ring, _| {
         let file = test_file();
         let first = open(ring, file.path(), Access::Cached).unwrap();
@@ -118,7 +118,7 @@ fn errors_of_opening_name_the_path_and_the_remedy() {
 }
 
 #[test]
-fn a_file_that_became_shorter_is_an_error_and_no_endless_loop() {
+fn read_beyond_a_truncated_file_is_an_error() {
     with_ring(async |ring, arena| {
         let file = test_file();
         let device = open(ring, file.path(), Access::Cached).unwrap();
@@ -156,7 +156,7 @@ fn a_file_truncated_while_in_use_fails_writes_and_flushes_and_is_not_extended() 
 }
 
 #[test]
-fn a_file_that_was_too_short_once_stays_failed_when_its_length_comes_back() {
+fn device_stays_failed_after_a_truncated_file_grows_again() {
     with_ring(async |ring, arena| {
         let file = test_file();
         let device = open(ring, file.path(), Access::Cached).unwrap();
@@ -198,7 +198,7 @@ fn a_discarded_range_of_a_file_is_free_again() {
 }
 
 #[test]
-fn memory_that_was_discarded_reads_as_zeros() {
+fn discarded_memory_reads_as_zeros() {
     with_ring(async |_, arena| {
         let device = MemoryDevice::new(MIB, DeviceClass::Ssd).unwrap();
         let buf = arena.alloc(KIB * 12).await;
@@ -213,7 +213,7 @@ fn memory_that_was_discarded_reads_as_zeros() {
 }
 
 #[test]
-fn a_device_opened_for_reading_needs_no_right_to_write_and_shares_its_lock() {
+fn read_only_opens_share_the_lock_and_refuse_writes() {
     with_ring(async |ring, arena| {
         let file = test_file();
         let read_only = |path| FileDevice::open_read_only(ring, path, DeviceClass::Ssd, Access::Cached);

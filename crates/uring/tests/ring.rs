@@ -37,7 +37,7 @@ async fn poll_once(future: impl Future) {
 }
 
 #[test]
-fn sleeps_end_soon_after_their_deadline_and_never_before() {
+fn sleeps_end_soon_after_the_deadline_and_never_before() {
     with_ring(async |ring, _| {
         let mut rng = Rng::new(1);
         let mut late = Vec::new();
@@ -53,7 +53,7 @@ fn sleeps_end_soon_after_their_deadline_and_never_before() {
 }
 
 #[test]
-fn more_operations_than_the_queue_holds_run_at_the_same_time() {
+fn more_operations_than_queue_entries_complete() {
     with_ring(async |ring, arena| {
         let (_file, device) = test_device(ring);
         let (device, left, ended) = (Rc::new(device), Rc::new(Cell::new(3_000u64)), Event::default());
@@ -74,7 +74,7 @@ fn more_operations_than_the_queue_holds_run_at_the_same_time() {
 }
 
 #[test]
-fn a_dropped_request_keeps_its_buffer_until_the_kernel_is_done() {
+fn dropped_request_keeps_buffer_until_kernel_completes() {
     let arena = Arena::new(MIB * 16);
     let ring = Ring::new(64, &arena).unwrap();
     ring.block_on(async {
@@ -98,7 +98,7 @@ fn a_dropped_request_keeps_its_buffer_until_the_kernel_is_done() {
 }
 
 #[test]
-fn a_task_that_only_yields_does_not_keep_others_from_the_kernel() {
+fn yielding_task_does_not_starve_io() {
     with_ring(async |ring, arena| {
         let (_file, device) = test_device(ring);
         let stop = Rc::new(Cell::new(false));
@@ -118,7 +118,7 @@ fn a_task_that_only_yields_does_not_keep_others_from_the_kernel() {
 }
 
 #[test]
-fn messages_of_each_thread_arrive_in_their_order_and_then_the_end() {
+fn messages_of_each_thread_arrive_in_order_before_end() {
     with_ring(async |ring, _| {
         let (sender, mut receiver) = mailbox::<(u64, u64)>(ring, 16).unwrap();
         let threads: Vec<_> = (0..4)
@@ -139,7 +139,7 @@ fn messages_of_each_thread_arrive_in_their_order_and_then_the_end() {
 }
 
 #[test]
-fn a_full_mailbox_refuses_and_a_closed_one_returns_the_message() {
+fn full_mailbox_refuses_and_closed_mailbox_returns_the_message() {
     with_ring(async |ring, _| {
         let (sender, mut receiver) = mailbox(ring, 2).unwrap();
         sender.send(1).unwrap();
@@ -154,7 +154,7 @@ fn a_full_mailbox_refuses_and_a_closed_one_returns_the_message() {
 }
 
 #[test]
-fn a_receiver_that_stopped_waiting_loses_no_message() {
+fn cancelled_receive_loses_no_message() {
     with_ring(async |ring, _| {
         let (sender, mut receiver) = mailbox(ring, 8).unwrap();
         for number in 0..100 {

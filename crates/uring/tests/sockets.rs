@@ -93,7 +93,7 @@ fn unix_echoes_and_a_stale_socket_file_is_replaced() {
 /// The kernel closed the socket of a killed daemon only after the next daemon had looked, which then did not
 /// start; and a command took the dead daemon for one that serves.
 #[test]
-fn a_dead_process_does_not_listen_though_its_socket_is_open() {
+fn socket_of_a_dead_process_refuses_connections() {
     with_ring(async |ring| {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("socket");
@@ -115,7 +115,7 @@ fn a_dead_process_does_not_listen_though_its_socket_is_open() {
 }
 
 #[test]
-fn the_end_of_the_other_side_is_seen_and_sending_to_it_fails_without_a_signal() {
+fn closed_peer_is_detected_and_send_returns_error() {
     with_ring(async |ring| {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let stream = Stream::from_fd(ring, ours.into()).unwrap();
@@ -132,7 +132,7 @@ fn the_end_of_the_other_side_is_seen_and_sending_to_it_fails_without_a_signal() 
 }
 
 #[test]
-fn many_slices_go_out_in_one_call() {
+fn many_slices_are_sent_in_a_single_call() {
     with_ring(async |ring| {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let stream = Stream::from_fd(ring, ours.into()).unwrap();
@@ -166,7 +166,7 @@ fn a_dropped_wait_does_not_keep_the_connection_open() {
 /// The mode of a socket file came from the umask: with 000, as in some containers, any user could write to
 /// the volume.
 #[test]
-fn only_its_owner_may_connect_to_a_socket_whatever_the_umask_says() {
+fn unix_socket_has_mode_0600_under_any_umask() {
     use std::os::unix::fs::PermissionsExt;
     with_ring(async |ring| {
         let directory = tempfile::tempdir().unwrap();

@@ -48,7 +48,7 @@ mod tests {
     use braid_base::{Bytes, Nanos, Op, Request};
 
     #[test]
-    fn it_is_the_same_stream_and_ends_with_it() {
+    fn ahead_yields_the_same_stream_to_the_end() {
         for count in [0, 1, AT_A_TIME, AT_A_TIME + 1, 3 * AT_A_TIME - 1] {
             let arrival = |at| {
                 let request = Request { op: Op::Read, offset: Bytes(at), len: Bytes(512) };

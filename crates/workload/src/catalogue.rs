@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn documented_settings_are_the_accepted_ones() {
+    fn documented_settings_are_the_accepted_settings() {
         for (about, make) in WORKLOADS {
             let mut settings = Settings::parse("workload", about.name).expect(about.name);
             make(&mut settings, 1).expect(about.name);
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_generated_goes_by_the_name_of_what_it_imitates() {
+    fn imitating_workloads_have_names_ending_in_like() {
         let own = ["random", "sequential", "zipf", "hot-cold", "diurnal", "refill", "checkpoint"];
         let stray: Vec<&str> =
             names().map(|about| about.name).filter(|n| !own.contains(n) && !n.ends_with("-like")).collect();
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_answered_with_the_known_ones() {
+    fn unknown_workload_is_rejected_with_known_names() {
         let error = parse("zipff", 1).expect_err("no such workload").to_string();
         assert!(error.contains("'zipff'") && error.contains("random, sequential, zipf"), "{error}");
     }

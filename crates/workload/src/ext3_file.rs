@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_and_its_indirect_blocks_lie_in_the_order_in_which_they_are_written() {
+    fn file_and_indirect_blocks_lie_in_write_order() {
         // Both ends of the inode's blocks, and of the first, second and third level.
         let ends = [0, DIRECT, DIRECT + POINTERS, DIRECT + POINTERS + POINTERS * POINTERS];
         for blocks in ends.into_iter().flat_map(|end| [end, end + 1]).filter(|&blocks| blocks > 0) {
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn every_indirect_block_has_a_number_of_its_own() {
+    fn indirect_blocks_have_distinct_numbers() {
         let shape = Shape { blocks: DIRECT + POINTERS * (1 + POINTERS * 3) };
         let [first, second, third] = shape.levels();
         assert_eq!((first, second, third), (1 + POINTERS * 3, 3, 1));
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_was_used_again_outlasts_those_that_were_not() {
+    fn reused_block_outlasts_blocks_used_once() {
         let mut cache = PageCache::new(100, 3);
         assert!([0, 1, 2].iter().all(|&block| !cache.use_or_take(block)));
         assert!(cache.use_or_take(0));

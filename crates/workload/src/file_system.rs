@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fresh_file_lies_in_one_piece_behind_the_attributes() {
+    fn fresh_file_is_contiguous_after_the_attributes() {
         let mut fs = FileSystem::new(MIB, 100, 1000);
         let mut file = FileSystem::create(3);
         let extent = fs.append(&mut file, KIB * 300).expect("room");
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_grow_in_turns_lie_in_pieces_of_eight_clusters() {
+    fn alternately_growing_files_get_pieces_of_eight_clusters() {
         let mut fs = FileSystem::new(Bytes::ZERO, 16, 1000);
         let mut grown = [FileSystem::create(0), FileSystem::create(1)];
         for turn in 0..32 {
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn an_append_writes_the_cluster_that_holds_the_end_again() {
+    fn append_rewrites_the_last_partial_cluster() {
         let mut fs = FileSystem::new(Bytes::ZERO, 16, 1000);
         let mut file = FileSystem::create(0);
         fs.append(&mut file, Bytes(5000)).expect("room");
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn no_cluster_belongs_to_two_files_and_none_is_lost() {
+    fn no_cluster_is_shared_or_lost() {
         let (mut fs, mut rng) = (FileSystem::new(Bytes::ZERO, 64, 2000), Rng::new(1));
         let mut live: Vec<File> = Vec::new();
         for number in 0..20_000 {
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_file_system_refuses_and_stays_as_it_is() {
+    fn full_file_system_rejects_appends_unchanged() {
         let mut fs = FileSystem::new(Bytes::ZERO, 16, 10);
         let (mut one, mut two) = (FileSystem::create(0), FileSystem::create(1));
         fs.append(&mut one, CLUSTER * 8).expect("room");

@@ -69,7 +69,7 @@ mod tests {
     use braid_base::{KIB, MIB, Rng};
 
     #[test]
-    fn neighbours_leave_as_one_in_order_and_once() {
+    fn adjacent_dirty_pages_leave_once_in_order() {
         let mut dirty = DirtyPages::new(MIB);
         for first in [40_u64, 10, 11, 12, 41, 11] {
             dirty.mark(PAGE * first..PAGE * (first + 1));
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_marked_is_what_is_taken() {
+    fn taken_pages_are_exactly_the_marked_pages() {
         let (mut dirty, mut rng) = (DirtyPages::new(PAGE * 1000), Rng::new(3));
         let mut model = vec![false; 1000];
         for _ in 0..2000 {

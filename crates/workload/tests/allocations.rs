@@ -33,7 +33,7 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 #[test]
-fn a_request_allocates_nothing() {
+fn workload_requests_do_not_allocate() {
     for about in names() {
         let workload = parse(about.name, 1).expect(about.name);
         match workload.start() {

@@ -7,7 +7,7 @@ use braid_workload::{Load, Step, parse};
 use measure::{assert_near, figures, of, requests};
 
 #[test]
-fn dbench_like_agrees_with_the_tables_where_the_machine_has_no_page_cache() {
+fn dbench_like_matches_the_tables_without_page_cache() {
     let f = figures("dbench-like,memory=0B,dirty=0B,short-lived=0%,barrier=yes", 1_000_000);
     assert_near("reads per write", f.read / (1.0 - f.read), 5_315_377.0 / 1_690_616.0, 0.01);
     assert_near("mean read", f.mean_read, 11_853.0, 0.01);
@@ -17,7 +17,7 @@ fn dbench_like_agrees_with_the_tables_where_the_machine_has_no_page_cache() {
 }
 
 #[test]
-fn netapp_like_agrees_with_the_tables_where_the_machine_has_no_page_cache() {
+fn netapp_like_matches_the_tables_without_page_cache() {
     let f = figures("netapp-like,memory=0B,dirty=0B,barrier=yes", 1_000_000);
     assert_near("reads per write", f.read / (1.0 - f.read), 43_044.0 / 47_626.0, 0.01);
     assert_near("mean read", f.mean_read, 18_105.0, 0.01);
@@ -28,7 +28,7 @@ fn netapp_like_agrees_with_the_tables_where_the_machine_has_no_page_cache() {
 
 /// Ten processes have 1,049 MB of files. Memory holds 900 MB.
 #[test]
-fn reads_of_what_memory_holds_are_missing() {
+fn reads_cached_in_memory_are_omitted() {
     let f = figures("netapp-like,dirty=0B", 1_000_000);
     let expected = 43_044.0 / 47_626.0 * (1.0 - 900.0 / 1048.576);
     assert_near("reads per write", f.read / (1.0 - f.read), expected, 0.02);
@@ -37,7 +37,7 @@ fn reads_of_what_memory_holds_are_missing() {
 }
 
 #[test]
-fn dirty_pages_leave_in_order_and_larger_than_they_came() {
+fn dirty_pages_leave_in_order_and_in_larger_requests() {
     let all = requests(&parse("netapp-like,clients=1", 1).expect("sound"), 100_000);
     let f = of(&all);
     assert!(f.mean_write > 2.0 * 6_204.0, "{f:?}");
@@ -47,7 +47,7 @@ fn dirty_pages_leave_in_order_and_larger_than_they_came() {
 
 /// Operations that reach no device take time as well: 0.95 ms for each read and write.
 #[test]
-fn processes_take_their_processor_time() {
+fn processes_take_processor_time() {
     let f = figures("netapp-like,memory=0B,dirty=0B,clients=1", 100_000);
     assert_near("seconds", f.seconds, 95.0, 0.01);
     let cached = figures("netapp-like,dirty=0B,clients=1", 100_000);
@@ -56,7 +56,7 @@ fn processes_take_their_processor_time() {
 
 /// The operations counted by a program match table I, with any share answered by a page cache.
 #[test]
-fn a_process_counts_its_operations_and_bytes_as_the_tables_do() {
+fn process_operations_and_bytes_match_the_tables() {
     for (text, operations, [reads, writes], [read, write]) in [
         ("dbench-like,clients=1", 19_615_625.0, [5_315_377.0, 1_690_616.0], [11_853.0, 25_720.0]),
         ("netapp-like,clients=1", 428_763.0, [43_044.0, 47_626.0], [18_105.0, 6_204.0]),
@@ -80,14 +80,14 @@ fn a_process_counts_its_operations_and_bytes_as_the_tables_do() {
 }
 
 #[test]
-fn processes_that_join_later_wait_once() {
+fn late_joining_process_waits_once() {
     let late = figures("netapp-like,join=600s,clients=2,think=0s", 10_000);
     assert_near("time of the second process", late.seconds, 600.0, 0.0);
 }
 
 /// Regression: the limit of 99.9 % rejected the value 99.9 %.
 #[test]
-fn a_share_at_its_limit_is_allowed() {
+fn share_at_the_limit_is_accepted() {
     for share in ["99.9%", "0.999"] {
         for text in
             ["dbench-like,short-lived=", "netapp-like,short-lived=", "zipf,hot20=", "financial1-like,hot20="]
@@ -102,7 +102,7 @@ fn a_share_at_its_limit_is_allowed() {
 
 /// ext2 writes the inode at fsync. All other requests are unchanged.
 #[test]
-fn with_inodes_a_flush_after_a_write_writes_a_block_where_the_files_begin() {
+fn flush_after_a_write_writes_the_inode_if_enabled() {
     let all = |text: &str| {
         let text = format!("dbench-like,clients=1,barrier=yes,{text}");
         requests(&parse(&text, 1).expect("sound"), 50_000)

@@ -33,7 +33,7 @@ fn bytes_of_the_algorithm(files: usize, transactions: usize) -> (f64, f64) {
 }
 
 #[test]
-fn postmark_like_reads_and_writes_what_the_algorithm_does() {
+fn postmark_like_moves_the_bytes_of_the_algorithm() {
     let all = requests(&parse("postmark-like,attributes=0%", 1).expect("sound"), usize::MAX);
     let sum = |op: Op, part: &[(_, _, Request)]| -> f64 {
         part.iter().filter(|(_, _, r)| r.op == op).map(|(_, _, r)| r.len.0 as f64).sum()
@@ -48,7 +48,7 @@ fn postmark_like_reads_and_writes_what_the_algorithm_does() {
 }
 
 #[test]
-fn all_space_is_discarded_in_the_end_where_asked() {
+fn all_space_is_discarded_at_the_end_if_requested() {
     let all = requests(
         &parse("postmark-like,files=50,transactions=500,discard=yes", 1).expect("sound"),
         usize::MAX,
@@ -110,7 +110,7 @@ fn every_delivery_is_flushed_before_the_next() {
 /// The bytes are bytes of files, with any share answered by memory. The creation and deletion of all files
 /// are not transactions.
 #[test]
-fn postmark_like_counts_its_transactions() {
+fn postmark_like_counts_transactions() {
     let (read, written) = bytes_of_the_algorithm(2_000, 20_000);
     let created = 2_000.0 * 252e3;
     for cached in ["0%", "90%"] {

@@ -8,7 +8,7 @@ use braid_workload::{Load, Step, Workload, parse};
 use measure::{assert_near, figures, requests};
 
 #[test]
-fn iometer_specifications_have_their_shares_and_sizes() {
+fn iometer_specifications_have_published_shares_and_sizes() {
     // Name, share of reads, share of sequential requests, mean size by the table.
     let specs = [
         ("file-server", 0.8, 0.0, 11_366.4),
@@ -27,7 +27,7 @@ fn iometer_specifications_have_their_shares_and_sizes() {
 }
 
 #[test]
-fn the_file_server_has_its_commonest_sizes() {
+fn file_server_has_the_published_common_sizes() {
     let all = requests(&parse("iometer-like", 1).expect("sound"), 200_000);
     let share = |len: Bytes| all.iter().filter(|(_, _, r)| r.len == len).count() as f64 / all.len() as f64;
     assert_near("4 KiB", share(KIB * 4), 0.6, 0.02);
@@ -48,7 +48,7 @@ fn a_scan_reads_the_table_once_in_sequence_and_is_bound_by_the_processor() {
 }
 
 #[test]
-fn a_checkpoint_is_written_whole_by_all_and_read_by_others_after_they_met() {
+fn checkpoint_is_written_whole_before_being_read() {
     for layout in ["own", "shared"] {
         let text = format!("checkpoint,clients=4,state=4MiB,rounds=2,layout={layout}");
         let workload = parse(&text, 1).expect("sound");
@@ -70,7 +70,7 @@ fn a_checkpoint_is_written_whole_by_all_and_read_by_others_after_they_met() {
 }
 
 #[test]
-fn a_checkpoint_is_read_in_order_or_by_stride_however_it_was_written() {
+fn checkpoint_read_order_does_not_depend_on_layout() {
     for (read, apart) in [("order", 1), ("stride", 4)] {
         for layout in ["own", "shared"] {
             let text =
@@ -111,7 +111,7 @@ fn processes_of_a_parallel_program_compute_once_a_round() {
 }
 
 #[test]
-fn a_read_of_a_large_file_waits_for_the_indirect_blocks_that_are_not_in_memory() {
+fn large_file_reads_include_uncached_indirect_blocks() {
     let run = "ext3-file-like,file=5GiB,read=4MiB";
     let is_metadata =
         |workload: &Workload, offset: Bytes| workload.metadata().iter().any(|range| range.contains(&offset));

@@ -31,7 +31,7 @@ fn shares(text: &str, most: usize) -> Vec<(f64, Op)> {
 }
 
 #[test]
-fn it_fills_its_span_and_then_keeps_a_share_of_it_empty() {
+fn refill_fills_the_span_then_keeps_a_share_empty() {
     for clients in [1, 3] {
         let text = format!("refill,span=48MiB,unit=256KiB,size=16KiB,empty=25%,read=50%,clients={clients}");
         let shares = shares(&text, 40_000);
@@ -50,7 +50,7 @@ fn it_fills_its_span_and_then_keeps_a_share_of_it_empty() {
 }
 
 #[test]
-fn most_reads_go_to_what_is_new() {
+fn most_reads_go_to_new_data() {
     let workload = parse("refill,span=64MiB,unit=256KiB,size=16KiB,read=90%", 1).expect("sound");
     let unit = KIB * 256;
     let mut written = vec![0_usize; (workload.span() / unit) as usize];

@@ -8,7 +8,7 @@ use measure::{assert_near, of, requests};
 use std::collections::HashMap;
 
 #[test]
-fn webserver_like_returns_36_gb_in_a_million_and_a_half_requests_of_files_of_one_size_each() {
+fn webserver_like_returns_36_gb_of_fixed_size_files() {
     let workload = parse("webserver-like,pause=1s", 1).expect("it is right");
     let all = requests(&workload, usize::MAX);
     let f = of(&all);
@@ -44,7 +44,7 @@ fn db2_like_asks_five_queries_of_five_gigabytes_with_pauses() {
 }
 
 #[test]
-fn settings_that_leave_nothing_to_do_are_refused_or_end() {
+fn settings_with_no_work_are_rejected_or_end() {
     for text in
         ["db2-like,lookups=0,scan=0%,repeat=3", "webserver-like,requests=7,clients=4,burst=1,pause=0s"]
     {

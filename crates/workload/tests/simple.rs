@@ -18,7 +18,7 @@ fn random_has_the_share_of_reads_size_and_rate_asked_for() {
 }
 
 #[test]
-fn random_hits_all_places_alike() {
+fn random_hits_all_places_equally() {
     let workload = parse("random,span=4MiB", 1).expect("sound");
     let all = requests(&workload, 200_000);
     let busiest = share_of_busiest(&all, workload.span(), KIB * 4, 0.2);
@@ -32,14 +32,14 @@ fn sequential_is_sequential_for_every_client() {
 }
 
 #[test]
-fn thinking_takes_its_mean() {
+fn think_time_has_the_configured_mean() {
     let f = figures("random,think=5ms,requests=100K", 100_000);
     assert_near("seconds", f.seconds, 500.0, 0.02);
 }
 
 /// Exact by the sums: with exponent 0.99 over 65,536 units the first fifth gets 84.9 %.
 #[test]
-fn zipf_gives_the_popular_fifth_its_share_scattered_or_packed() {
+fn zipf_gives_the_popular_fifth_the_exact_share() {
     let exact = {
         let sum = |m: u64| (1..=m).map(|k| (k as f64).powf(-0.99)).sum::<f64>();
         sum(13_107) / sum(65_536)
@@ -54,7 +54,7 @@ fn zipf_gives_the_popular_fifth_its_share_scattered_or_packed() {
 
 /// A move acts like another seed: formerly popular places are requested as rarely as all other places.
 #[test]
-fn with_every_other_places_are_popular_after_so_many_requests() {
+fn every_setting_moves_the_popular_places() {
     let workload = parse("zipf,span=16MiB,theta=1.1,clients=4,every=40K", 1).expect("sound");
     let all = requests(&workload, 80_000);
     let busiest = |part: &[(Nanos, u64, Request)]| {
@@ -91,7 +91,7 @@ fn a_share_of_the_busiest_fifth_can_be_asked_for() {
 }
 
 #[test]
-fn the_hot_set_gets_its_share_and_moves() {
+fn hot_set_gets_the_configured_share_and_moves() {
     let text = "hot-cold,span=64MiB,unit=64KiB,every=100K,requests=200K";
     let workload = parse(text, 1).expect("sound");
     let all = requests(&workload, usize::MAX);
@@ -104,7 +104,7 @@ fn the_hot_set_gets_its_share_and_moves() {
 }
 
 #[test]
-fn a_tenth_of_the_hot_set_is_replaced_where_asked() {
+fn shift_replaces_a_tenth_of_the_hot_set() {
     let hot_units = |requests: &[(_, _, braid_base::Request)]| {
         let mut counts = vec![0; 1024];
         requests.iter().for_each(|(_, _, r)| counts[(r.offset / (KIB * 64)) as usize] += 1);

@@ -37,7 +37,7 @@ fn every_request_lies_within_the_span_in_whole_sectors_and_is_not_empty() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_requests_and_another_seed_others() {
+fn seed_determines_the_requests() {
     for about in names() {
         let stream = |seed| requests(&parse(about.name, seed).expect(about.name), MOST);
         let workload = parse(about.name, 7).expect(about.name);
@@ -49,7 +49,7 @@ fn the_same_seed_gives_the_same_requests_and_another_seed_others() {
 }
 
 #[test]
-fn documented_defaults_are_the_real_ones() {
+fn documented_defaults_are_the_actual_defaults() {
     for about in names() {
         let plain = requests(&parse(about.name, 3).expect(about.name), 2_000);
         for setting in about.settings().filter(|setting| !setting.default.is_empty()) {
@@ -73,7 +73,7 @@ fn as_many_requests_come_as_are_announced() {
 }
 
 #[test]
-fn what_is_filled_lies_in_the_span_in_order() {
+fn filled_ranges_lie_in_the_span_in_order() {
     for about in names() {
         let workload = parse(about.name, 1).expect(about.name);
         let mut end = Bytes::ZERO;
@@ -129,7 +129,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_at_all_is_answered(text in ".{0,60}", seed in any::<u64>()) {
+    fn any_text_is_parsed_without_panic(text in ".{0,60}", seed in any::<u64>()) {
         let _ = parse(&text, seed);
     }
 }

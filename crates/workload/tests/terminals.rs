@@ -11,7 +11,7 @@ fn run(text: &str) -> Vec<(Nanos, u64, Request)> {
 }
 
 #[test]
-fn terminals_make_as_many_new_orders_as_their_cycles_allow() {
+fn new_order_rate_matches_the_terminal_cycles() {
     let all = run("tpcc-like,transactions=100K");
     // A New-Order is recognized by its log record. The last seconds, in which terminals end, do not count.
     let seconds = of(&all).seconds * 0.9;
@@ -21,7 +21,7 @@ fn terminals_make_as_many_new_orders_as_their_cycles_allow() {
 }
 
 #[test]
-fn reads_have_their_published_share_and_requests_their_size() {
+fn reads_and_request_sizes_match_published_figures() {
     let f = of(&run("tpcc-like,transactions=100K"));
     assert_near("read share", f.read, 0.626, 0.01);
     assert_near("mean size", f.mean, 8532.0, 0.01);
@@ -49,7 +49,7 @@ fn thirty_warehouses_are_too_much_for_a_disk_and_twenty_are_not() {
 
 /// From memory of published analyses: 20 % of the pages of stock get about 75 % of the accesses to stock.
 #[test]
-fn some_pages_of_stock_are_far_more_popular() {
+fn some_stock_pages_are_far_more_popular() {
     let all = run("tpcc-like,warehouses=1,transactions=200K,wait=0,cached=0%");
     let mut counts = vec![0_u64; 3847];
     for (_, _, request) in all.iter().filter(|(_, _, r)| r.op == Op::Read) {
@@ -64,7 +64,7 @@ fn some_pages_of_stock_are_far_more_popular() {
 }
 
 #[test]
-fn the_log_is_one_sequence_of_all_terminals() {
+fn log_is_one_sequence_across_terminals() {
     let all = run("tpcc-like,warehouses=2,transactions=2K");
     let log: Vec<_> = all.iter().filter(|(_, _, r)| r.op == Op::Write && r.offset >= MIB * 200).collect();
     assert!(log.windows(2).all(|w| w[0].2.offset + w[0].2.len == w[1].2.offset));

@@ -45,7 +45,7 @@ fn financial2_like_has_the_statistics_of_the_trace() {
 }
 
 #[test]
-fn the_other_account_of_the_financial_traces_can_be_had() {
+fn financial_traces_offer_the_hayashi_figures() {
     for (name, rate, read, kib) in
         [("financial1-like", 825.0, 0.154, 16.1), ("financial2-like", 431.0, 0.785, 18.8)]
     {
@@ -59,7 +59,7 @@ fn the_other_account_of_the_financial_traces_can_be_had() {
 
 /// As in Hayashi and Komoda: a trace for each RAID group, with a separate share of reads.
 #[test]
-fn volumes_side_by_side_have_the_load_of_one_each() {
+fn side_by_side_volumes_each_have_a_full_load() {
     let text = "financial2-like,figures=hayashi,span=420MiB,day=100s,grid=8KiB,read=21.5%,requests=40K";
     let one = requests(&parse(text, 1).expect(text), usize::MAX);
     let four = format!("{text},volumes=4,stripe=20MiB");
@@ -106,7 +106,7 @@ fn websearch_like_has_the_statistics_of_the_trace() {
 /// The most popular areas of each quarter of the requests: constant without drift, changing with drift.
 /// Locality within a short time is the same.
 #[test]
-fn drift_moves_what_is_popular_and_leaves_how_popular_it_is() {
+fn drift_moves_popular_areas_but_keeps_popularity() {
     let busiest = |all: &[(Nanos, u64, Request)]| {
         let mut counts = std::collections::BTreeMap::<u64, usize>::new();
         all.iter().for_each(|(.., r)| *counts.entry(r.offset / (MIB * 10)).or_default() += 1);

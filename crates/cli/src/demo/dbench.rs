@@ -113,7 +113,7 @@ Throughput 259.619 MB/sec  2 clients  2 procs  max_latency=49.415 ms
     }
 
     #[test]
-    fn a_run_that_was_cut_off_is_an_error_with_its_last_words() {
+    fn truncated_dbench_output_is_an_error_with_last_line() {
         let cut = SAMPLE.split("\n Operation").next().unwrap();
         let error = parse(cut).unwrap_err().to_string();
         assert!(error.contains("cleanup"), "{error}");
@@ -121,7 +121,7 @@ Throughput 259.619 MB/sec  2 clients  2 procs  max_latency=49.415 ms
     }
 
     #[test]
-    fn dbench_enters_its_control_group_before_it_allocates() {
+    fn dbench_command_joins_cgroup_before_start() {
         let plain = command("-s", Path::new("/mnt"), 4, Duration::from_secs(9), None);
         assert_eq!(plain.get_program(), "dbench");
         let grouped =

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_made_last_is_undone_first_and_a_failure_does_not_stop_the_rest() {
+    fn steps_are_undone_in_reverse_order_despite_a_failure() {
         let undone = Rc::new(RefCell::new(Vec::new()));
         let mut guard = Guard::default();
         noting(&mut guard, &undone, 1, true);
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_undoes_everything() {
+    fn panic_undoes_all_steps() {
         let (sender, receiver) = std::sync::mpsc::channel();
         let result = std::panic::catch_unwind(move || {
             let mut guard = Guard::default();
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_not_undone() {
+    fn kept_steps_are_not_undone() {
         let undone = Rc::new(RefCell::new(Vec::new()));
         let mut guard = Guard::default();
         noting(&mut guard, &undone, 1, true);

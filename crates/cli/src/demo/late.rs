@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_that_count_need_no_words_and_others_are_told_with_the_worst_and_the_remedy() {
+    fn late_intervals_are_reported_with_count_and_worst_device() {
         let (in_time, late, worst) = (interval(10), interval(100), interval(900));
         let told = |intervals: &[(&str, &Interval)]| {
             too_slow(intervals.iter().map(|&(run, interval)| (run.to_owned(), interval)))

@@ -177,7 +177,7 @@ pub mod tests {
     }
 
     #[test]
-    fn lateness_is_that_of_the_interval_and_not_since_the_start() {
+    fn lateness_covers_the_interval_not_the_total() {
         // 1,000 requests 20 us late, then 1,000 that are 400 us late.
         let (before, after) = (device("ssd", 1_000, 100, 20), device("ssd", 2_000, 300, 210));
         let between = DeviceInterval::between(&before, &after, 1_000);
@@ -195,7 +195,7 @@ pub mod tests {
     }
 
     #[test]
-    fn each_device_is_as_late_as_guests_waited_for_it() {
+    fn lateness_share_is_weighted_by_guest_waiting_time() {
         // (1,000 × 40 + 100 × 50) / (1,000 × 100 + 100 × 10,000) microseconds.
         let in_time = interval(40);
         assert!((in_time.lateness_share - 45.0 / 1_100.0).abs() < 1e-9, "{in_time:?}");
@@ -204,7 +204,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_percentile_counts_only_what_came_between() {
+    fn percentile_counts_only_requests_of_the_interval() {
         let before = [(1_000, 50), (9_000, 3)];
         let after = [(1_000, 148), (2_000, 1), (9_000, 3), (70_000, 1)];
         let came = difference(&before, &after);
@@ -215,7 +215,7 @@ pub mod tests {
     }
 
     #[test]
-    fn without_requests_there_is_no_percentile() {
+    fn percentile_of_no_requests_is_zero() {
         assert_eq!(percentile(&[], 0.99), 0);
         assert_eq!(percentile(&difference(&[(5, 2)], &[(5, 2)]), 0.99), 0);
     }

@@ -77,7 +77,7 @@ mod tests {
     use super::clock;
 
     #[test]
-    fn times_are_shown_as_a_clock_shows_them() {
+    fn durations_are_shown_in_clock_format() {
         let shown = [0.25, 59.4, 125.0, 3725.0].map(clock);
         assert_eq!(shown, ["0.2 s", "59 s", "2:05 min", "1:02:05 h"]);
     }

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_pass_leaves_to_the_ssds_is_said_now_at_most_so_far_and_at_most_at_all() {
+    fn status_shows_current_highest_and_bounding_pass_deferral() {
         let bytes = |bytes: Bytes| bytes.0 as f64;
         let figures = json!({
             "behind_highest_bytes": bytes(MIB * 60), "behind_bound_bytes": bytes(MIB * 400), "behind_bound_seconds": 2.5,
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mirror_that_only_braid_can_read_is_said_to_be_one() {
+    fn pass_status_suggests_layout_tail_for_translated_hdd() {
         let mut devices = pair(json!({}));
         let says = |policy: &str, devices: &[Value]| {
             lines(&status(policy, devices, json!({}))).contains("layout=tail")
@@ -227,7 +227,7 @@ mod tests {
     /// After a recovery it said "none yet: the disk alone is not a state of the volume", while the volume was
     /// served from that disk alone.
     #[test]
-    fn a_volume_that_its_disk_alone_serves_is_not_said_to_have_no_state() {
+    fn status_shows_epoch_if_hdd_alone_serves_the_volume() {
         let mut devices = pair(json!({}));
         let text = |devices: &[Value]| lines(&status("pass,order=epoch", devices, json!({})));
         let first = text(&devices);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_reorganization_is_expected_to_gain_is_said() {
+    fn status_shows_expected_gain_of_reorganization() {
         let figures = |gain: f64| json!({ "expected_gain_ms_per_second": gain });
         let devices = [device("d0", "hdd", figures(1.5)), device("d1", "hdd", figures(11.0))];
         assert!(lines(&status("working-set", &devices, json!({}))).contains("12.5 ms"));

@@ -34,7 +34,7 @@ const FOUND: &[&str] = &[
 ];
 
 #[test]
-fn drawn_sequences_lose_nothing_and_refuse_nothing_without_need() {
+fn random_sequences_lose_nothing_and_mostly_serve() {
     if let Ok(text) = std::env::var("BRAID_SEQUENCE") {
         let plan = match text.parse() {
             Ok(seed) => Plan::draw(seed),
@@ -77,14 +77,14 @@ fn drawn_sequences_lose_nothing_and_refuse_nothing_without_need() {
 }
 
 #[test]
-fn sequences_that_failed_once_pass() {
+fn formerly_failing_sequences_pass() {
     for text in FOUND {
         run(&text.parse().unwrap()).0.unwrap_or_else(|fault| panic!("{text}: {fault}"));
     }
 }
 
 #[test]
-fn a_sequence_is_read_as_it_was_printed() {
+fn printed_sequence_parses_to_the_same_plan() {
     for seed in 0..200 {
         let plan = Plan::draw(seed);
         assert_eq!(plan.to_string().parse(), Ok(plan));

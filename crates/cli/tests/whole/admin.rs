@@ -63,7 +63,7 @@ fn requests_are_answered_in_order_and_nonsense_with_an_error() {
 }
 
 #[test]
-fn one_connection_too_many_is_refused_with_a_reason() {
+fn connection_beyond_the_limit_is_refused_as_busy() {
     let machine = Machine::new();
     machine.create("vault", &[]);
     let _daemon = machine.serve(&["vault"]);
@@ -99,7 +99,7 @@ fn stop_waits_for_a_limited_time_and_reports_the_outcome() {
 /// The daemon cannot take the file from a block device that a program has open; it waits a while, and then
 /// ends all the same, with a status that says so.
 #[test]
-fn a_daemon_whose_block_device_is_in_use_ends_after_a_while_and_loses_nothing() {
+fn daemon_with_open_block_device_ends_without_loss() {
     if !have_block_devices() {
         return;
     }

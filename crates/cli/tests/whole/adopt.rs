@@ -36,7 +36,7 @@ fn check_file_system(machine: &Machine) {
 
 /// The whole life: adopt, mount, write, give back.
 #[test]
-fn a_file_system_is_adopted_and_given_back_with_all_that_was_written() {
+fn adopted_file_system_is_returned_with_all_writes() {
     if !have_block_devices() || !have(&["mkfs.ext4", "e2fsck", "mount"]) {
         return;
     }
@@ -92,7 +92,7 @@ fn a_file_system_is_adopted_and_given_back_with_all_that_was_written() {
 }
 
 #[test]
-fn an_ssd_that_is_gone_keeps_no_volume_from_being_served_unless_it_alone_holds_something() {
+fn missing_ssd_blocks_serve_only_while_holding_sole_copy() {
     if !have(&["qemu-io"]) {
         return;
     }
@@ -142,7 +142,7 @@ fn an_ssd_that_is_gone_keeps_no_volume_from_being_served_unless_it_alone_holds_s
 }
 
 #[test]
-fn what_is_no_disk_to_adopt_is_refused_by_name() {
+fn unsuitable_adopted_disks_are_refused_by_name() {
     let machine = Machine::new();
     image(&machine, false);
     machine.refused(&["create", "vault", "--adopt", "disk.img"], "usage", &["--ssd"]);
@@ -179,7 +179,7 @@ fn what_is_no_disk_to_adopt_is_refused_by_name() {
 }
 
 #[test]
-fn a_disk_that_is_mounted_is_neither_adopted_nor_served() {
+fn mounted_disk_is_neither_adopted_nor_served() {
     if !have_block_devices() || !have(&["mkfs.ext4", "e2fsck", "mount"]) {
         return;
     }

@@ -9,7 +9,7 @@ const KEEP_DIRTY: &str = "cache,mode=write-back,dirty-high=100%,dirty-low=100%";
 /// Two disks without serial numbers changed places after a crash, as `/dev/vdb` and `/dev/vdc` do: dirty
 /// blocks were written over the other one.
 #[test]
-fn after_kill_9_another_disk_at_the_same_path_is_refused_and_neither_disk_changes() {
+fn foreign_disk_at_adopted_path_is_refused_unchanged() {
     if !have(&["qemu-io"]) {
         return;
     }
@@ -81,7 +81,7 @@ fn file_systems() -> [&'static [&'static str]; 3] {
 /// Of a disk that was mounted elsewhere after a crash, 219 of 280 files were destroyed by dirty blocks: XFS
 /// and btrfs were known by their UUID alone.
 #[test]
-fn dirty_blocks_are_kept_from_a_file_system_that_was_mounted_elsewhere_after_a_crash() {
+fn dirty_blocks_are_withheld_after_mount_elsewhere() {
     for make in file_systems() {
         if !have_block_devices() || !have(&[make[0], "mount", "sync"]) {
             continue;
@@ -117,7 +117,7 @@ fn dirty_blocks_are_kept_from_a_file_system_that_was_mounted_elsewhere_after_a_c
 /// A file was read through the volume, and overwritten in place elsewhere after a crash: in the default mode
 /// it was served as it had been before.
 #[test]
-fn clean_copies_are_forgotten_of_a_file_system_that_was_mounted_elsewhere_after_a_crash() {
+fn clean_copies_are_dropped_after_mount_elsewhere() {
     for make in file_systems() {
         if !have_block_devices() || !have(&[make[0], "mount", "sync"]) {
             continue;
@@ -183,7 +183,7 @@ fn at(machine: &Machine, name: &str) -> String {
 /// Disks without serial numbers changed names, as `/dev/vdb` and `/dev/vdc` do. Each volume refused the other
 /// disk, and no command took its own.
 #[test]
-fn adopted_disks_that_change_names_are_found_by_their_content() {
+fn renamed_adopted_disks_are_found_by_content() {
     if !have(&["qemu-io"]) {
         return;
     }
@@ -207,7 +207,7 @@ fn adopted_disks_that_change_names_are_found_by_their_content() {
 
 /// Two disks that may be the adopted one are named, and neither is written to.
 #[test]
-fn a_copy_of_an_adopted_disk_is_never_taken_for_it_unasked() {
+fn copy_of_adopted_disk_is_never_chosen_automatically() {
     if !have(&["qemu-io"]) {
         return;
     }
@@ -229,7 +229,7 @@ fn a_copy_of_an_adopted_disk_is_never_taken_for_it_unasked() {
 
 /// A disk in another directory: the message named an import, which refuses such a volume.
 #[test]
-fn a_missing_adopted_disk_is_named_by_the_command_that_the_message_names() {
+fn device_return_command_finds_a_missing_adopted_disk() {
     if !have(&["qemu-io"]) {
         return;
     }
@@ -259,7 +259,7 @@ fn a_missing_adopted_disk_is_named_by_the_command_that_the_message_names() {
 
 /// Disks that were made from one image are alike until guests write: each is its own volume's.
 #[test]
-fn the_disk_of_another_volume_is_not_taken_though_it_is_alike() {
+fn identical_disk_of_a_second_volume_is_not_taken() {
     let machine = Machine::new();
     for (name, disk) in [("m", "vdb"), ("o", "vdc")] {
         fs::write(machine.path(disk), content(7)).unwrap();

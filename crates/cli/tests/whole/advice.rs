@@ -53,7 +53,7 @@ fn refused(machine: &Machine, words: &[&str]) -> Ended {
 /// After the cache was removed, `forget` printed an import with a path "removed" and a file that it had
 /// deleted itself.
 #[test]
-fn the_way_to_forget_an_adopted_disk_is_as_it_is_printed() {
+fn printed_commands_forget_an_adopted_disk() {
     let machine = Machine::new();
     std::fs::File::create(machine.path("disk.img")).unwrap().set_len(64 << 20).unwrap();
     machine.ok(&["create", "vault", "--adopt", "disk.img", "--ssd", "fast.img,size=64MiB"]);
@@ -81,7 +81,7 @@ fn the_way_to_forget_an_adopted_disk_is_as_it_is_printed() {
 }
 
 #[test]
-fn a_forgotten_volume_comes_back_by_the_command_that_is_printed() {
+fn printed_import_command_restores_a_forgotten_volume() {
     let machine = Machine::new();
     machine.ok(&["create", "vault", "--ssd", "my disk.img,size=64MiB", "--hdd", "vault.hdd,size=64MiB"]);
     let daemon = machine.serve(&["vault"]);
@@ -103,7 +103,7 @@ fn a_forgotten_volume_comes_back_by_the_command_that_is_printed() {
 }
 
 #[test]
-fn commands_for_a_volume_whose_devices_are_elsewhere_work() {
+fn printed_import_command_works_after_devices_moved() {
     let machine = Machine::new();
     machine.create("vault", &[]);
     for class in ["ssd", "hdd"] {
@@ -119,7 +119,7 @@ fn commands_for_a_volume_whose_devices_are_elsewhere_work() {
 }
 
 #[test]
-fn commands_for_a_mirror_that_lost_a_device_work() {
+fn printed_command_replaces_a_failed_mirror_device() {
     let machine = Machine::new();
     machine.create("vault", &["--copies", "2", "--policy", "raid1"]);
     let mut daemon = Some(machine.serve(&["vault"]));
@@ -132,7 +132,7 @@ fn commands_for_a_mirror_that_lost_a_device_work() {
 
 /// "Wait until its copies are up to date", which they never were: the volume had one copy of everything.
 #[test]
-fn the_way_to_take_out_a_device_of_a_volume_of_one_copy_is_as_it_is_printed() {
+fn printed_command_removes_device_of_single_copy_volume() {
     if !have(&["qemu-io"]) {
         return;
     }
@@ -153,7 +153,7 @@ fn the_way_to_take_out_a_device_of_a_volume_of_one_copy_is_as_it_is_printed() {
 }
 
 #[test]
-fn commands_for_names_daemons_and_devices_that_are_taken_work() {
+fn printed_commands_work_for_taken_names_daemons_and_devices() {
     let machine = Machine::new();
     machine.create("vault", &[]);
     let again = ["create", "vault", "--ssd", "more.img,size=64MiB"];
@@ -177,7 +177,7 @@ fn commands_for_names_daemons_and_devices_that_are_taken_work() {
 }
 
 #[test]
-fn commands_for_what_a_killed_daemon_left_work() {
+fn printed_commands_clean_up_after_a_killed_daemon() {
     if !have_block_devices() || !have(&["mkfs.ext4"]) {
         return;
     }

@@ -42,7 +42,7 @@ fn a_recording_becomes_a_command_and_a_page() {
 }
 
 #[test]
-fn the_last_requests_alone_are_simulated_if_that_is_asked_for() {
+fn advise_simulates_only_the_last_requests_if_asked() {
     let machine = Machine::new();
     record_reads(&machine, 1000);
     let words = ["--policy", "hdd-only", "--requests", "200", "--policies-only"];
@@ -52,7 +52,7 @@ fn the_last_requests_alone_are_simulated_if_that_is_asked_for() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_the_remedy() {
+fn advise_errors_name_the_cause_and_the_remedy() {
     let machine = Machine::new();
     record_reads(&machine, 10);
     let of_trace = [&["advise", "--trace", "t.spc"], DEVICES].concat();
@@ -70,7 +70,7 @@ fn what_is_wrong_is_named_with_the_remedy() {
 
 /// Devices without a model cannot be simulated; with one, the advice begins as the volume is.
 #[test]
-fn a_served_volume_is_recorded_and_its_command_works() {
+fn advise_records_a_served_volume_and_compares_policies() {
     if !have(&["qemu-io"]) {
         return;
     }

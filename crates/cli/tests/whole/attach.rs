@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 
 #[test]
-fn a_file_system_on_an_attached_volume_is_there_again_the_next_time() {
+fn file_system_persists_across_detach_and_attach() {
     if !have_block_devices() || !have(&["mkfs.ext4"]) {
         return;
     }
@@ -50,7 +50,7 @@ fn assert_detached(machine: &Machine, served: bool) {
 /// attach. Detach refused with "mounted on", or said that the volume is still served, as soon as the kernel
 /// had noticed the death.
 #[test]
-fn after_the_daemon_died_detach_clears_what_it_left_and_attach_works_again() {
+fn detach_and_attach_work_after_daemon_death() {
     if !have_block_devices() || !have(&["mkfs.ext4"]) {
         return;
     }
@@ -75,7 +75,7 @@ fn after_the_daemon_died_detach_clears_what_it_left_and_attach_works_again() {
 /// A daemon that was told to stop waited ten seconds and ended with success, without the dirty pages of the
 /// file system mounted on its volume; SIGHUP killed it.
 #[test]
-fn a_daemon_that_is_told_to_stop_unmounts_what_lies_on_its_volume() {
+fn stopping_daemon_unmounts_file_systems_of_the_volume() {
     if !have_block_devices() || !have(&["mkfs.ext4"]) {
         return;
     }
@@ -112,7 +112,7 @@ fn ignores_hangups() -> bool {
 /// A program keeps the file system busy: it cannot be unmounted, is synced, and the end of the daemon is no
 /// success.
 #[test]
-fn a_daemon_whose_file_system_stays_in_use_syncs_it_and_says_that_data_may_be_lost() {
+fn stopping_daemon_syncs_a_busy_file_system_and_warns() {
     if !have_block_devices() || !have(&["mkfs.ext4"]) {
         return;
     }
@@ -136,7 +136,7 @@ fn a_daemon_whose_file_system_stays_in_use_syncs_it_and_says_that_data_may_be_lo
 /// On a busy machine a programme that another thread starts has this one's open files for a while: `detach`
 /// failed now and then.
 #[test]
-fn a_file_system_that_is_in_use_for_a_moment_is_unmounted() {
+fn detach_retries_while_file_system_is_briefly_in_use() {
     if !have_block_devices() || !have(&["mkfs.ext4"]) {
         return;
     }
@@ -152,7 +152,7 @@ fn a_file_system_that_is_in_use_for_a_moment_is_unmounted() {
 
 /// Everything but a block device works for any user.
 #[test]
-fn without_root_attach_says_what_to_do_instead() {
+fn attach_without_root_suggests_the_nbd_uri() {
     const NOBODY: u32 = 65534;
     if !rustix::process::geteuid().is_root() {
         skip("only root can become somebody else");

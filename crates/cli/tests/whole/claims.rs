@@ -65,7 +65,7 @@ fn a_device_of_a_volume_is_not_adopted() {
 /// No mark of Braid lies on an adopted disk, so `create` and `device add` took one whose ends were zeros for
 /// an empty one, and `create --adopt` took one by another hard link.
 #[test]
-fn an_adopted_disk_becomes_no_device_by_any_of_its_names() {
+fn adopted_disk_is_refused_as_device_under_every_name() {
     let machine = Machine::new();
     blank(&machine, "disk.img");
     machine.ok(&["create", "owner", "--adopt", "disk.img", "--ssd", "fast.img,size=64MiB"]);
@@ -92,7 +92,7 @@ fn an_adopted_disk_becomes_no_device_by_any_of_its_names() {
 /// their own served one volume, one by its files and one by loop devices over them: each flushed with
 /// success, and one lost all.
 #[test]
-fn a_file_and_a_loop_device_over_it_are_one_device() {
+fn file_and_loop_device_above_are_one_device() {
     if !have_block_devices() || !have(&["losetup"]) {
         return;
     }
@@ -129,7 +129,7 @@ fn a_file_and_a_loop_device_over_it_are_one_device() {
 
 /// Two loop devices over one file, and one over another, got past the lock: two daemons served one volume.
 #[test]
-fn loop_devices_that_share_bytes_have_one_daemon() {
+fn overlapping_loop_devices_are_refused_while_served() {
     if !have_block_devices() || !have(&["losetup"]) {
         return;
     }
@@ -167,7 +167,7 @@ fn loop_devices_that_share_bytes_have_one_daemon() {
 
 /// A check read what the page cache of the host had of a device that another host had written since.
 #[test]
-fn a_check_reads_the_devices_and_no_cache_of_them() {
+fn check_bypasses_the_host_page_cache() {
     if !have_block_devices() || !have(&["losetup", "qemu-io"]) {
         return;
     }
@@ -198,7 +198,7 @@ fn a_check_reads_the_devices_and_no_cache_of_them() {
 
 /// "is not empty" did not say what was there.
 #[test]
-fn a_refusal_names_the_file_system_that_would_be_lost() {
+fn refusal_names_the_file_system_on_the_device() {
     if !have(&["mkfs.ext4"]) {
         return;
     }
@@ -218,7 +218,7 @@ fn a_refusal_names_the_file_system_that_would_be_lost() {
 
 /// What is mounted or swap space is refused also if it is forced.
 #[test]
-fn what_is_in_use_is_refused_also_with_force() {
+fn mounted_disk_is_refused_even_with_force() {
     if !have_block_devices() || !have(&["mkfs.ext4", "losetup", "mount"]) {
         return;
     }

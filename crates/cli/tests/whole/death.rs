@@ -81,7 +81,7 @@ fn made(kind: &[&str]) -> Machine {
 /// 16 writes of 4 KiB to new extents were acknowledged, and nothing was flushed. The daemon was killed, and
 /// served the volume again: all 16 read as zeros.
 #[test]
-fn writes_to_new_extents_that_were_not_flushed_outlive_the_daemon() {
+fn unflushed_writes_to_new_extents_survive_daemon_kill() {
     for kind in KINDS {
         let machine = made(kind);
         let vault = machine.serve(&["vault"]);
@@ -151,7 +151,7 @@ fn verify(client: &mut Client, last: &BTreeMap<u64, (u64, u64)>, kind: &[&str]) 
 /// A log that another life of the machine has left, and one that is no log, are told and do no harm; and
 /// `status` says where the log is.
 #[test]
-fn a_log_that_does_not_count_keeps_no_volume_from_being_served() {
+fn invalid_pending_log_does_not_prevent_serving() {
     let machine = made(&[]);
     let vault = machine.serve(&["vault"]);
     let status = machine.json(&["status", "vault"]);
@@ -183,7 +183,7 @@ fn a_log_that_does_not_count_keeps_no_volume_from_being_served() {
 /// No directory in memory for the log: the volume is served all the same, and says so. A file on a disk was
 /// taken: a write of a guest waited until the kernel had written that file back, perhaps to the same volume.
 #[test]
-fn without_memory_for_the_log_the_volume_is_served_and_status_says_so() {
+fn volume_without_pending_log_is_served_and_status_warns() {
     let machine = made(&[]);
     std::fs::create_dir(machine.path("disk")).unwrap();
     std::fs::write(machine.path("file"), "no directory").unwrap();
@@ -241,7 +241,7 @@ fn assert_all(daemon: &Daemon, version: u64, what: &str) {
 /// Both daemons used one pending log, for the UUID was the same. What was discarded in the backup read as
 /// zeros in the original once both had died, though it had been flushed.
 #[test]
-fn a_copy_that_is_served_beside_the_volume_has_a_log_of_its_own() {
+fn copy_served_beside_original_has_separate_pending_log() {
     for original_first in [true, false] {
         let machine = made(&[]);
         let vault = machine.serve(&["vault"]);
@@ -283,7 +283,7 @@ fn a_copy_that_is_served_beside_the_volume_has_a_log_of_its_own() {
 /// A copy of the devices of a running daemon was served. It zeroed the log of that daemon when it began, and
 /// removed the log when it was stopped: the death of the other daemon lost all that was not flushed.
 #[test]
-fn a_copy_of_a_running_volume_that_begins_and_stops_leaves_its_log_alone() {
+fn serving_a_copy_leaves_the_original_pending_log_intact() {
     let machine = made(&[]);
     let vault = machine.serve(&["vault"]);
     write_all(&vault, 100);
@@ -312,7 +312,7 @@ fn a_copy_of_a_running_volume_that_begins_and_stops_leaves_its_log_alone() {
 /// A daemon died, and a copy of the devices was served before the volume itself: the copy used up the pending
 /// log. The same if the state directory was copied, too.
 #[test]
-fn a_copy_that_is_made_after_the_death_does_not_use_up_the_log() {
+fn serving_a_copy_after_daemon_death_keeps_pending_log() {
     for with_state in [false, true] {
         let machine = made(&[]);
         let vault = machine.serve(&["vault"]);
@@ -372,7 +372,7 @@ fn a_log_is_found_whatever_the_environment_of_the_next_daemon_is() {
 
 /// The log was removed after the death, as systemd does at a logout: the next daemon says so.
 #[test]
-fn a_log_that_is_gone_is_told() {
+fn removed_pending_log_is_reported_once_after_a_kill() {
     let machine = made(&[]);
     let vault = machine.serve(&["vault"]);
     let log = machine.json(&["status", "vault"])["pending_log"].as_str().unwrap().to_owned();
@@ -390,7 +390,7 @@ fn a_log_that_is_gone_is_told() {
 
 /// What the note says of the log is no reason to touch a file that is none, or not to serve.
 #[test]
-fn a_note_of_a_file_that_is_no_log_does_no_harm() {
+fn note_with_invalid_log_path_changes_no_file() {
     let machine = made(&[]);
     machine.serve(&["vault"]).kill();
     let note = machine.state().join("vault/noted.json");

@@ -20,7 +20,7 @@ fn places(machine: &Machine) -> Vec<String> {
 }
 
 #[test]
-fn a_device_comes_and_leaves_while_guests_notice_nothing() {
+fn device_is_added_and_drained_while_guests_continue() {
     if !have(&["qemu-io"]) {
         return;
     }
@@ -71,7 +71,7 @@ fn a_device_comes_and_leaves_while_guests_notice_nothing() {
 }
 
 #[test]
-fn what_cannot_come_or_leave_is_refused_and_nothing_changes() {
+fn invalid_device_add_or_remove_is_refused_without_change() {
     let machine = Machine::new();
     machine.create("vault", &[]);
     let vault = machine.serve(&["vault"]);
@@ -93,7 +93,7 @@ fn what_cannot_come_or_leave_is_refused_and_nothing_changes() {
 
 /// A cable was pulled, and the device is back at another path.
 #[test]
-fn a_device_is_back_while_guests_notice_nothing() {
+fn failed_device_returns_and_is_resynced_while_guests_continue() {
     if !have(&["qemu-io"]) {
         return;
     }

@@ -4,7 +4,7 @@ use crate::machine::{Ended, Machine, have, number, qemu_io, qemu_io_ok, run, ski
 use std::process::Command;
 
 #[test]
-fn a_volume_takes_all_that_it_promises_and_a_discard_makes_room() {
+fn full_volume_is_overwritten_and_discard_frees_space() {
     if !have(&["qemu-io"]) {
         return;
     }
@@ -36,7 +36,7 @@ fn a_volume_takes_all_that_it_promises_and_a_discard_makes_room() {
 
 /// Sparse files promise more than the file system beneath them has.
 #[test]
-fn where_the_machine_is_full_the_client_hears_of_no_space_and_nothing_is_lost() {
+fn full_file_system_returns_no_space_and_loses_nothing() {
     if !have(&["qemu-io", "mount", "umount"]) {
         return;
     }
@@ -63,7 +63,7 @@ fn where_the_machine_is_full_the_client_hears_of_no_space_and_nothing_is_lost() 
 /// Only the SSD's file system was full, and new extents still went there: the client had no space after a
 /// tenth of the volume, with the disk empty.
 #[test]
-fn where_the_file_system_of_the_ssd_is_full_the_disk_gets_what_is_new() {
+fn new_extents_use_hdd_if_ssd_filesystem_is_full() {
     if !have(&["qemu-io", "mount", "umount"]) {
         return;
     }

@@ -100,7 +100,7 @@ fn every_page_is_in_the_book() {
 /// The figures of a simulation are the same on every machine, so the README's must be today's. Two rows stand
 /// for all: without optimisation the whole command takes minutes.
 #[test]
-fn the_table_of_the_readme_is_what_its_command_prints() {
+fn readme_table_matches_the_simulation() {
     let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
     let from = readme.find("braid simulate").expect("the README has the command of its table");
     let length = readme[from..].find("\n```").expect("its block ends");
@@ -144,7 +144,7 @@ fn few_blocks_are_untested_and_each_says_why() {
 }
 
 #[test]
-fn a_command_that_fails_is_named_with_page_and_line() {
+fn failed_guide_command_is_reported_with_page_and_line() {
     let machine = Machine::new();
     let page = "# Page\n\n```sh\ntrue\n```\n\n```sh exits-2\nbraid --no-such-option\nbraid --version\n```\n";
     let ended = run_page(&machine, "page.md", &parse("page.md", page));

@@ -78,7 +78,7 @@ fn read_many(uri: &str, first: u64) -> Child {
 /// The thread of the daemon slept in the kernel as soon as a dozen requests were under way: `status` and
 /// `stop` timed out, all guests of all devices waited, and no deadline passed.
 #[test]
-fn a_file_whose_server_hangs_stops_neither_the_daemon_nor_what_lies_elsewhere() {
+fn hanging_device_does_not_block_daemon_or_healthy_devices() {
     if !have_block_devices() || !have(&["qemu-io", "nbdkit", "nbdfuse"]) {
         return;
     }
@@ -119,7 +119,7 @@ fn a_file_whose_server_hangs_stops_neither_the_daemon_nor_what_lies_elsewhere() 
 /// One half of a mirror hung. `stop` failed and left the process behind; then `serve` said "is served
 /// already: braid stop", and `stop` said "is not served: braid serve".
 #[test]
-fn a_daemon_that_waits_for_a_hanging_device_says_how_it_ends() {
+fn hanging_device_is_named_with_kill_command() {
     if !have_block_devices() || !have(&["qemu-io", "nbdkit", "nbdfuse"]) {
         return;
     }

@@ -52,7 +52,7 @@ fn help(verb: &str) -> Vec<&str> {
 }
 
 #[test]
-fn the_help_is_as_it_was_reviewed() {
+fn help_matches_the_reviewed_text() {
     let machine = Machine::new();
     let mut text = machine.ok(&["--help"]);
     for verb in VERBS {

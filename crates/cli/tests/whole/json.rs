@@ -76,7 +76,7 @@ fn assert_documented(machine: &Machine, command: &str, reports: &[&Value]) {
 }
 
 #[test]
-fn every_command_that_prints_json_is_in_the_glossary() {
+fn json_glossary_lists_every_command_with_json() {
     let parents = ["device", "lab", "trace", "completions"];
     let commands = VERBS.iter().filter(|verb| !parents.contains(verb)).chain(&[ANY]);
     let commands: Fields = commands.map(|&command| command.to_owned()).collect();
@@ -84,7 +84,7 @@ fn every_command_that_prints_json_is_in_the_glossary() {
 }
 
 #[test]
-fn a_failure_prints_the_same_fields_from_every_command() {
+fn json_failure_report_has_the_documented_fields() {
     let machine = Machine::new();
     let ended = machine.braid(&["status", "nosuch", "--json"]);
     let report: Value = serde_json::from_str(&ended.stdout).unwrap();
@@ -256,7 +256,7 @@ fn fields_of_traces_are_in_the_glossary() {
 }
 
 #[test]
-fn fields_of_the_demo_and_of_its_comparison_are_in_the_glossary() {
+fn json_glossary_covers_demo_and_dbench_fields() {
     if !have(&["fio"]) {
         return;
     }

@@ -86,7 +86,7 @@ fn write_until(uri: &str, enough: usize, kill: impl FnOnce()) -> usize {
 /// fio's own verification: one half is written and flushed to its end, the other is being written when the
 /// daemon dies.
 #[test]
-fn fio_finds_what_it_flushed_after_the_death_of_the_daemon() {
+fn fio_verifies_flushed_writes_after_daemon_kill() {
     if !have(&["fio"]) {
         return;
     }

@@ -64,7 +64,7 @@ fn an_experiment_is_declared_in_a_file() {
 }
 
 #[test]
-fn what_has_ended_is_kept_and_not_run_again() {
+fn finished_experiments_are_kept_and_not_run_again() {
     let machine = Machine::new();
     let run = |more: &[&str]| {
         let words = [&["lab", "run", "wardrop/fig9", "--quick", "--json"], more].concat();
@@ -120,7 +120,7 @@ fn an_experiment_comes_out_beside_the_papers_values() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_study_on_any_number_of_threads() {
+fn study_is_deterministic_per_seed_on_any_thread_count() {
     let machine = Machine::new();
     let studies = |threads: &str| {
         machine.json(&["lab", "run", "wardrop/fig9", "--quick", "--threads", threads])["studies"].clone()
@@ -129,7 +129,7 @@ fn the_same_seed_gives_the_same_study_on_any_number_of_threads() {
 }
 
 #[test]
-fn a_report_is_one_page_and_its_plots() {
+fn lab_report_is_one_html_page_with_svg_plots() {
     let machine = Machine::new();
     let path = |name| machine.path(name).display().to_string();
     let (page, plots) = (path("lab.html"), path("plots"));
@@ -160,7 +160,7 @@ fn a_document_needs_no_page() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_what_would_be_right() {
+fn lab_errors_name_valid_experiments_and_leave_the_page() {
     let machine = Machine::new();
     machine.refused(
         &["lab", "run", "wardrop/fig2"],
@@ -189,7 +189,7 @@ const ONE: [&str; 10] =
     ["lab", "run", "corpus", "--quick", "--half", "published", "--seed", "9", "--cells", "1"];
 
 #[test]
-fn a_sample_of_the_corpus_has_the_same_figures_again_from_the_results_of_a_run() {
+fn corpus_scores_are_reproduced_from_stored_results() {
     let machine = Machine::new();
     let results = machine.path("results").display().to_string();
     let judged = |more: &[&str]| {
@@ -214,7 +214,7 @@ fn a_sample_of_the_corpus_has_the_same_figures_again_from_the_results_of_a_run()
 }
 
 #[test]
-fn rows_and_cells_of_the_corpus_are_chosen_and_what_is_none_is_refused() {
+fn corpus_selects_rows_and_cells_and_refuses_unknown_names() {
     let machine = Machine::new();
     let words = ["--row", "wardrop", "--row", "equi", "--row", "equi,mode=cache", "--cell", ";"];
     let judged = machine.json(&[&ONE[..], &words].concat());
@@ -230,7 +230,7 @@ fn rows_and_cells_of_the_corpus_are_chosen_and_what_is_none_is_refused() {
 }
 
 #[test]
-fn the_corpus_says_which_traces_are_missing_and_refuses_what_is_not_for_it() {
+fn corpus_reports_missing_traces_and_refuses_foreign_options() {
     let machine = Machine::new();
     let folder = machine.path("none").display().to_string();
     let words = [

@@ -3,7 +3,7 @@
 use crate::machine::{Machine, client, have, qemu_io_ok};
 
 #[test]
-fn what_was_copied_in_comes_out_again_after_a_stop_and_a_start() {
+fn copied_image_is_read_back_after_restart() {
     if !have(&["nbdcopy"]) {
         return;
     }
@@ -30,7 +30,7 @@ fn what_was_copied_in_comes_out_again_after_a_stop_and_a_start() {
 }
 
 #[test]
-fn a_volume_is_served_on_all_addresses_that_are_asked_for() {
+fn volume_is_served_on_all_requested_addresses() {
     if !have(&["qemu-io"]) {
         return;
     }
@@ -46,7 +46,7 @@ fn a_volume_is_served_on_all_addresses_that_are_asked_for() {
 }
 
 #[test]
-fn a_temporary_volume_leaves_nothing_behind() {
+fn stopped_temporary_volume_leaves_no_files() {
     if !have(&["qemu-io"]) {
         return;
     }
@@ -65,7 +65,7 @@ fn a_temporary_volume_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_temporary_volume_takes_the_place_of_one_that_went_with_its_daemon() {
+fn temporary_volume_replaces_a_killed_memory_volume() {
     let machine = Machine::new();
     let words = ["--temporary", "--ssd", "memory,size=64MiB"];
     machine.serve(&words).kill();
@@ -78,7 +78,7 @@ fn a_temporary_volume_takes_the_place_of_one_that_went_with_its_daemon() {
 }
 
 #[test]
-fn files_of_a_temporary_volume_whose_daemon_was_killed_stay_until_they_are_forgotten() {
+fn files_of_a_killed_temporary_volume_remain_importable() {
     let machine = Machine::new();
     let words = ["--temporary", "--ssd", "fast.img,size=64MiB", "--hdd", "slow.img,size=64MiB"];
     machine.serve(&words).kill();
@@ -89,7 +89,7 @@ fn files_of_a_temporary_volume_whose_daemon_was_killed_stay_until_they_are_forgo
 }
 
 #[test]
-fn forgetting_a_temporary_volume_leaves_files_that_are_another_volumes_now() {
+fn forgetting_temporary_volume_leaves_files_of_new_volume() {
     let machine = Machine::new();
     machine.serve(&["--temporary", "--ssd", "fast.img,size=64MiB", "--hdd", "slow.img,size=64MiB"]).kill();
     machine.ok(&["create", "vault", "--hdd", "slow.img", "--force"]);
@@ -99,7 +99,7 @@ fn forgetting_a_temporary_volume_leaves_files_that_are_another_volumes_now() {
 }
 
 #[test]
-fn a_volume_is_found_from_its_devices_alone() {
+fn volume_is_imported_from_the_devices_alone() {
     if !have(&["qemu-io"]) {
         return;
     }
@@ -121,7 +121,7 @@ fn a_volume_is_found_from_its_devices_alone() {
 }
 
 #[test]
-fn where_the_work_fails_nothing_is_left_behind() {
+fn refused_create_leaves_no_files() {
     let machine = Machine::new();
     machine.refused(
         &["create", "vault", "--ssd", "a.img,size=64MiB", "--hdd", "b.img,size=1MiB"],
@@ -135,7 +135,7 @@ fn where_the_work_fails_nothing_is_left_behind() {
 /// A daemon that was started with its output closed served nobody: it ended, with success, where it could not
 /// say that it was ready.
 #[test]
-fn a_daemon_serves_though_its_output_is_not_read() {
+fn daemon_serves_if_the_output_pipe_is_closed() {
     let machine = Machine::new();
     machine.create("vault", &[]);
     let mut command = machine.command(&["serve", "vault"]);

@@ -21,7 +21,7 @@ fn typed(machine: &Machine, words: &[String]) -> Ended {
 
 /// The disk with the state directory died together with one half of a mirror: nothing opened the other half.
 #[test]
-fn a_mirror_without_its_state_directory_goes_on_from_one_half() {
+fn mirror_without_state_directory_continues_from_one_half() {
     let machine = Machine::new();
     mirror(&machine, "m", ["a.img", "b.img"]);
     fill(&machine, "m", 3);
@@ -46,7 +46,7 @@ fn a_mirror_without_its_state_directory_goes_on_from_one_half() {
 
 /// The same of a disk that keeps epochs, which exists for that day.
 #[test]
-fn a_disk_that_keeps_epochs_is_recovered_without_ssd_and_state_directory() {
+fn epoch_disk_is_recovered_without_ssd_and_state() {
     let machine = Machine::new();
     behind_its_ssd(&machine);
     std::fs::remove_dir_all(machine.state()).unwrap();
@@ -63,7 +63,7 @@ fn a_disk_that_keeps_epochs_is_recovered_without_ssd_and_state_directory() {
 
 /// With two SSDs gone, the map is gone: only the disk that keeps epochs tells.
 #[test]
-fn a_disk_that_keeps_epochs_is_recovered_without_both_ssds_and_state_directory() {
+fn epoch_disk_is_recovered_without_both_ssds_and_state() {
     let machine = Machine::new();
     let ssds = ["--ssd", "s0.img,size=64MiB", "--ssd", "s1.img,size=64MiB"];
     let disk = ["--hdd", "slow.img,size=96MiB,layout=tail", "--copies", "2", "--size", "48MiB"];
@@ -90,7 +90,7 @@ fn a_disk_that_keeps_epochs_is_recovered_without_both_ssds_and_state_directory()
 
 /// A cache that holds nothing which the disk lacks is no reason not to find the disk.
 #[test]
-fn a_volume_is_found_without_its_clean_cache() {
+fn volume_is_imported_without_the_clean_cache() {
     let machine = Machine::new();
     let devices = ["--ssd", "fast.img,size=64MiB", "--hdd", "slow.img,size=128MiB"];
     machine.ok(&[&["create", "v", "--policy", "cache", "--size", "64MiB"], &devices[..]].concat());
@@ -105,7 +105,7 @@ fn a_volume_is_found_without_its_clean_cache() {
 /// A volume that was imported by another name had two records. A device was taken out of use under one name,
 /// and served alone under the other.
 #[test]
-fn a_volume_has_one_record_whatever_its_name_is() {
+fn renamed_volume_has_a_single_record() {
     let machine = Machine::new();
     mirror(&machine, "n", ["a.img", "b.img"]);
     fill(&machine, "n", 1);
@@ -188,7 +188,7 @@ fn an_old_state_directory_leads_to_the_devices_of_now() {
 /// A creation that was killed left files by which the name could never be used again. One that was refused
 /// left a directory.
 #[test]
-fn a_creation_that_failed_leaves_the_name_free() {
+fn failed_create_leaves_the_name_free() {
     let machine = Machine::new();
     std::fs::write(machine.path("disk.img"), vec![9; 32 << 20]).unwrap();
     let create = ["create", "v", "--adopt", "disk.img", "--ssd", "s.img,size=64MiB"];

@@ -14,7 +14,7 @@ fn truncate(machine: &Machine, name: &str, size: u64) {
 /// A disk of a mirror was cut and got its size back, as the message asked: it was read as current, and
 /// `check` said that nothing was lost.
 #[test]
-fn a_disk_of_a_mirror_that_was_cut_is_told_of_and_rebuilt() {
+fn truncated_mirror_disk_is_reported_and_not_read() {
     if !have(&["qemu-io"]) {
         return;
     }
@@ -42,7 +42,7 @@ fn a_disk_of_a_mirror_that_was_cut_is_told_of_and_rebuilt() {
 /// The SSD was what it had been a moment before, as after a power cut of one that lies about flushes. All was
 /// served, and what had been flushed since was gone.
 #[test]
-fn an_ssd_that_lacks_promised_batches_is_refused_until_a_repair() {
+fn ssd_with_missing_promised_batches_is_refused_until_repair() {
     if !have(&["qemu-io"]) {
         return;
     }
@@ -71,7 +71,7 @@ fn an_ssd_that_lacks_promised_batches_is_refused_until_a_repair() {
 /// One half of a mirror was what it had been some seconds before, as after a power cut of a drive that lies
 /// about flushes. `check` said "clean", and half of what had been flushed since read as older bytes.
 #[test]
-fn the_half_of_a_mirror_that_lost_flushes_is_named_and_copied_anew() {
+fn mirror_half_with_lost_flushes_is_not_read() {
     if !have(&["qemu-io"]) {
         return;
     }

@@ -9,7 +9,7 @@ fn write_model(machine: &Machine, name: &str) {
 }
 
 #[test]
-fn a_volume_keeps_the_model_of_its_file_and_needs_the_file_again_only_where_it_is_not_known() {
+fn volume_keeps_the_model_until_forgotten() {
     let machine = Machine::new();
     write_model(&machine, "mine");
     let disk = "slow.img,size=128MiB,model=mine.toml";
@@ -63,7 +63,7 @@ fn an_invalid_model_file_creates_neither_volume_nor_files() {
 }
 
 #[test]
-fn a_model_that_is_shown_is_a_model_that_can_be_used() {
+fn shown_model_can_be_loaded_again() {
     let machine = Machine::new();
     let list = machine.json(&["device", "show"]);
     assert!(list.as_array().unwrap().len() >= 11, "{list}");
@@ -76,7 +76,7 @@ fn a_model_that_is_shown_is_a_model_that_can_be_used() {
 }
 
 #[test]
-fn what_calibration_measured_is_a_model_that_can_be_used() {
+fn calibrated_model_can_be_used_for_a_volume() {
     let machine = Machine::new();
     let report = calibrate_disk(&machine, "5");
     assert!(!machine.path("slow.img").exists(), "a scratch file is left behind");
@@ -95,7 +95,7 @@ fn what_calibration_measured_is_a_model_that_can_be_used() {
 /// The figures depend on the clock. In virtual time, `braid-model` tests them always.
 #[test]
 #[ignore = "it measures, and a busy machine disturbs it: make bench-check runs it"]
-fn a_file_with_the_timing_of_a_disk_gives_that_disk_back() {
+fn calibration_reproduces_the_figures_of_an_emulated_disk() {
     let machine = Machine::new();
     let report = calibrate_disk(&machine, "13");
     let figure = |what: &str| {
@@ -129,7 +129,7 @@ fn calibrate_disk(machine: &Machine, seconds: &str) -> serde_json::Value {
 }
 
 #[test]
-fn calibration_writes_nothing_that_was_not_given_to_it() {
+fn calibration_refuses_devices_in_use_and_missing_sizes() {
     let machine = Machine::new();
     machine.create("vault", &[]);
     let refused = |words: &[&str], expected: &[&str]| {

@@ -57,7 +57,7 @@ pub fn rename(machine: &Machine, moves: &[(&str, &str)]) {
 /// one that was left. No command took the healthy mirror any
 /// more, and the other volume was served from one half, though both were there.
 #[test]
-fn two_mirrors_are_served_whole_after_a_disk_died_and_all_names_changed() {
+fn mirrors_are_served_after_disk_loss_and_renaming() {
     let machine = Machine::new();
     mirror(&machine, "m", ["a.img", "b.img"]);
     mirror(&machine, "o", ["c.img", "d.img"]);
@@ -86,7 +86,7 @@ fn two_mirrors_are_served_whole_after_a_disk_died_and_all_names_changed() {
 
 /// The same before anything was served: each of these was refused.
 #[test]
-fn a_lost_disk_is_given_up_or_replaced_though_its_name_is_another_volumes() {
+fn lost_disk_is_replaced_after_second_volume_took_name() {
     let machine = Machine::new();
     mirror(&machine, "m", ["a.img", "b.img"]);
     mirror(&machine, "o", ["c.img", "d.img"]);
@@ -104,7 +104,7 @@ fn a_lost_disk_is_given_up_or_replaced_though_its_name_is_another_volumes() {
 /// After two names had changed places, the removal of one device took the path of the other out of the
 /// record: at the next start the good copy was never opened.
 #[test]
-fn a_removed_device_takes_its_own_path_out_of_the_record() {
+fn removed_device_clears_only_the_matching_recorded_path() {
     for copies in ["1", "2"] {
         let machine = Machine::new();
         let devices = ["--ssd", "a.img,size=64MiB", "--hdd", "b.img,size=64MiB", "--hdd", "c.img,size=64MiB"];
@@ -126,7 +126,7 @@ fn a_removed_device_takes_its_own_path_out_of_the_record() {
 
 /// The text named the surviving disk as the one that was removed.
 #[test]
-fn a_replacement_names_the_path_of_the_device_that_leaves() {
+fn replace_names_the_path_of_the_leaving_device() {
     let machine = Machine::new();
     mirror(&machine, "m", ["a.img", "b.img"]);
     fill(&machine, "m", 5);
@@ -142,7 +142,7 @@ fn a_replacement_names_the_path_of_the_device_that_leaves() {
 /// Files of two mirrors under drawn names, one device of each lost, in its place a blank one, one of the
 /// other volume, or nothing.
 #[test]
-fn any_names_do_while_one_device_of_each_mirror_is_left() {
+fn mirrors_with_one_device_survive_any_renaming() {
     const NAMES: [&str; 4] = ["a.img", "b.img", "c.img", "d.img"];
     let machine = Machine::new();
     mirror(&machine, "m", ["a.img", "b.img"]);
@@ -240,7 +240,7 @@ fn two_copies_of_a_device_under_new_names_are_refused_by_name() {
 
 /// A return that was refused left its path in the record: the healthy volume was not served any more.
 #[test]
-fn a_refused_return_leaves_the_record_as_it_is() {
+fn refused_device_return_leaves_the_record_unchanged() {
     let machine = Machine::new();
     mirror(&machine, "m", ["a.img", "b.img"]);
     let m = machine.serve(&["m"]);
@@ -267,7 +267,7 @@ fn a_refused_return_leaves_the_record_as_it_is() {
 
 /// A place that the volume does not have was given up without a word.
 #[test]
-fn only_places_that_the_volume_has_are_given_up() {
+fn distrust_of_an_unknown_device_is_refused() {
     let machine = Machine::new();
     mirror(&machine, "m", ["a.img", "b.img"]);
     machine.refused(&["serve", "m", "--distrust", "d7"], "usage", &["d7", "d0, d1"]);
@@ -311,7 +311,7 @@ fn a_device_without_permission_is_an_error_and_not_missing() {
 /// An SSD of an adopted disk was given to another volume: all commands refused the first one, whose disk was
 /// untouched.
 #[test]
-fn an_adopted_disk_is_served_though_another_volume_has_its_ssd() {
+fn adopted_disk_is_served_after_second_volume_took_ssd() {
     let machine = Machine::new();
     for disk in ["one.img", "two.img"] {
         std::fs::write(machine.path(disk), vec![9; 32 << 20]).unwrap();
@@ -333,7 +333,7 @@ fn an_adopted_disk_is_served_though_another_volume_has_its_ssd() {
 /// An old copy lay at the recorded path, and the current device beside it under a new name. The volume has
 /// one copy, and was refused with advice that gave up all that lies on the device.
 #[test]
-fn an_old_copy_at_the_recorded_path_gives_way_to_the_device_beside_it() {
+fn current_device_is_preferred_to_old_copy_at_path() {
     for copies in ["1", "2"] {
         let machine = Machine::new();
         let shape = ["--copies", copies, "--policy", "ssd-first", "--size", "32MiB"];
@@ -363,7 +363,7 @@ fn an_old_copy_at_the_recorded_path_gives_way_to_the_device_beside_it() {
 /// Old copies of all devices agree with each other: they were taken for the volume, whose current devices lay
 /// beside them.
 #[test]
-fn old_copies_of_all_devices_give_way_to_the_devices_beside_them() {
+fn old_copy_of_all_devices_is_not_served() {
     let machine = Machine::new();
     machine.ok(&["create", "m", "--ssd", "a.img,size=64MiB", "--size", "32MiB"]);
     fill(&machine, "m", 3);

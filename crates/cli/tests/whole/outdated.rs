@@ -27,7 +27,7 @@ pub fn noted(machine: &Machine) -> Vec<bool> {
 /// The second device came late after a reboot: the first one served bytes of days ago, with no other word
 /// than that the volume was degraded.
 #[test]
-fn an_older_half_is_not_served_without_the_newer_one() {
+fn stale_mirror_half_is_not_served_without_newer_half() {
     if !have(&["qemu-io"]) {
         return;
     }
@@ -97,7 +97,7 @@ fn an_older_half_is_not_served_by_a_state_directory_from_a_backup() {
 
 /// After a power cut, too. What the newer half holds may be given up, and then that is the older one.
 #[test]
-fn what_the_newer_half_holds_is_given_up_by_name_alone() {
+fn newer_mirror_half_is_discarded_only_with_distrust() {
     if !have(&["qemu-io"]) {
         return;
     }
@@ -120,7 +120,7 @@ fn what_the_newer_half_holds_is_given_up_by_name_alone() {
 /// With one copy, a disk that was given up came back, and was left out. Then the SSD, which had all, was
 /// away: the disk was served as the newest, for its own superblock says that the SSD was a clean cache.
 #[test]
-fn a_disk_that_was_given_up_is_not_served_for_the_ssd_that_has_all() {
+fn returned_failed_disk_is_not_served_without_newer_ssd() {
     if !have(&["qemu-io"]) {
         return;
     }

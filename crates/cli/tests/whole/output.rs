@@ -7,7 +7,7 @@ use std::process::Stdio;
 /// `braid check v >/dev/full` on a damaged volume ended with success: neither the answer nor the damage was
 /// told.
 #[test]
-fn an_answer_that_cannot_be_written_is_a_failure_and_damage_stays_the_status() {
+fn unwritable_output_fails_and_damage_keeps_exit_status_3() {
     let machine = Machine::new();
     machine.create("vault", &[]);
     let to_full = |words: &[&str]| {
@@ -33,7 +33,7 @@ fn an_answer_that_cannot_be_written_is_a_failure_and_damage_stays_the_status() {
 
 /// A reader that has read enough is no failure, and changes no status.
 #[test]
-fn a_reader_that_closes_its_end_changes_no_exit_status() {
+fn closed_output_pipe_changes_no_exit_status() {
     let machine = Machine::new();
     machine.create("vault", &[]);
     let to_nobody = |words: &[&str]| {
@@ -64,7 +64,7 @@ fn wrong_usage_is_json_too_if_json_was_asked_for() {
 /// The name of a file, or of a volume in a hostile superblock, could clear the screen of an administrator, or
 /// write there.
 #[test]
-fn a_hostile_name_does_not_reach_the_terminal_as_it_is() {
+fn control_characters_in_names_are_escaped_in_output() {
     let machine = Machine::new();
     let hostile = "\u{1b}[2J\u{9b}2J\u{7}.img";
     let spec = format!("{hostile},size=64MiB");

@@ -7,7 +7,7 @@ use std::process::Command;
 
 /// A path with a comma could not be given at all, and the message was half a sentence.
 #[test]
-fn a_path_with_a_comma_is_a_device_like_any_other() {
+fn device_path_with_a_doubled_comma_works() {
     if !have(&["qemu-io"]) {
         return;
     }
@@ -25,7 +25,7 @@ fn a_path_with_a_comma_is_a_device_like_any_other() {
 
 /// Names that are not UTF-8 were refused without a name, or worked until a reply had to be written.
 #[test]
-fn a_path_that_is_not_utf_8_is_refused_at_the_beginning_by_name() {
+fn non_utf8_path_is_refused_before_any_change() {
     let machine = Machine::new();
     let braid = |words: &[&OsStr], state: &[u8]| {
         let mut command: Command = machine.command(&[]);
@@ -47,7 +47,7 @@ fn a_path_that_is_not_utf_8_is_refused_at_the_beginning_by_name() {
 
 /// `create` worked, and `serve` failed with the kernel's words: a socket has at most 107 bytes of path.
 #[test]
-fn a_state_directory_deep_in_others_works() {
+fn state_directory_with_a_long_path_works() {
     let machine = Machine::new();
     let state = machine.path(&"deep".repeat(30)).join("state");
     let braid = |words: &[&str]| {
@@ -77,7 +77,7 @@ fn a_state_directory_deep_in_others_works() {
 
 /// "invalid digit found in string".
 #[test]
-fn a_word_in_the_place_of_a_number_is_called_that() {
+fn invalid_option_values_are_refused_with_the_reason() {
     let machine = Machine::new();
     machine.create("vault", &[]);
     machine.refused(

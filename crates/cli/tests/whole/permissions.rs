@@ -11,7 +11,7 @@ fn mode(path: &Path) -> u32 {
 
 /// Images were made with mode 0644: every user of the machine could read the volume.
 #[test]
-fn images_sockets_and_state_are_their_owners_alone_whatever_the_umask_says() {
+fn images_sockets_and_state_are_private_under_any_umask() {
     let machine = Machine::new();
     let mut command = std::process::Command::new("sh");
     let script = "umask 000; exec \"$@\"";
@@ -35,7 +35,7 @@ fn images_sockets_and_state_are_their_owners_alone_whatever_the_umask_says() {
 /// In a state directory that others may write, a symbolic link in place of the lock file made root overwrite
 /// any file.
 #[test]
-fn a_lock_file_that_is_a_symbolic_link_is_refused_and_not_followed() {
+fn symbolic_link_as_lock_file_is_not_followed() {
     let machine = Machine::new();
     machine.create("vault", &[]);
     let lock = machine.state().join("vault/lock");

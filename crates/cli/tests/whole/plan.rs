@@ -29,7 +29,7 @@ fn words<'a>(slo: &'a str, more: &[&'a str]) -> Vec<&'a str> {
 }
 
 #[test]
-fn the_cheapest_that_holds_depends_on_the_target() {
+fn cheapest_sufficient_mix_depends_on_the_target() {
     let machine = with_prices();
     let cheapest = |slo: &str| machine.json(&words(slo, &["--size", "200MB"]))["cheapest"]["mix"].clone();
     assert_eq!(cheapest("p99<200ms"), "1 × mba3073 of 1 GB", "a disk alone costs least");
@@ -46,7 +46,7 @@ fn the_cheapest_that_holds_depends_on_the_target() {
 }
 
 #[test]
-fn a_target_that_nothing_holds_is_a_failure_that_says_so() {
+fn plan_without_a_sufficient_mix_exits_with_failure() {
     let machine = with_prices();
     let ended = machine.braid(&[&words("p99<1us", &[])[..], &["--json"]].concat());
     let plan: Value = serde_json::from_str(&ended.stdout).unwrap();
@@ -54,7 +54,7 @@ fn a_target_that_nothing_holds_is_a_failure_that_says_so() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_the_remedy() {
+fn plan_errors_name_the_cause_and_the_remedy() {
     let machine = with_prices();
     machine.refused(&words("p99>5ms", &[]), "usage", &["p99<5ms"]);
     machine.refused(&words("p99<5ms", &["--size", "1TB"]), "usage", &["counts"]);

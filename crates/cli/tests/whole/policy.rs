@@ -5,7 +5,7 @@ use crate::replace::wait_until;
 use serde_json::{Value, json};
 
 #[test]
-fn a_change_of_policy_copies_nothing_and_outlives_the_daemon() {
+fn policy_change_migrates_nothing_and_survives_restart() {
     if !have(&["qemu-io"]) {
         return;
     }
@@ -41,7 +41,7 @@ fn a_change_of_policy_copies_nothing_and_outlives_the_daemon() {
 }
 
 #[test]
-fn wishes_outlive_the_daemon_with_the_debt_that_was_made() {
+fn wear_and_latency_limits_survive_restart_with_wear_debt() {
     if !have(&["qemu-io"]) {
         return;
     }
@@ -71,7 +71,7 @@ fn wishes_outlive_the_daemon_with_the_debt_that_was_made() {
 
 /// It printed `bypass=4 MiB`, which was refused.
 #[test]
-fn what_the_policy_is_shown_as_is_taken_again() {
+fn shown_policy_is_accepted_as_input() {
     let machine = Machine::new();
     machine.create("vault", &["--policy", "cache,bypass=4MiB"]);
     let shown = machine.ok(&["policy", "vault"]).trim().to_owned();
@@ -107,7 +107,7 @@ fn a_policy_as_published_is_spelled_out_and_taken_again() {
 /// It said "keep less of the devices for extra copies", which is no way out of a volume that takes all of its
 /// devices.
 #[test]
-fn a_policy_without_room_for_the_volume_is_refused_with_a_size_that_it_has_room_for() {
+fn policy_without_room_is_refused_with_a_sufficient_size() {
     let machine = Machine::new();
     machine.create("vault", &[]);
     let policy = "exclusive,cache=40%";
@@ -120,7 +120,7 @@ fn a_policy_without_room_for_the_volume_is_refused_with_a_size_that_it_has_room_
 
 /// A volume took all of its devices, so that no cache fitted it any more, and `create` did not say so.
 #[test]
-fn create_says_which_policies_fit_later_and_each_of_them_does() {
+fn policies_listed_as_fitting_by_create_are_accepted_later() {
     let machine = Machine::new();
     let devices = |name: &str, hdd: &str| {
         [
@@ -176,7 +176,7 @@ fn create_says_which_policies_fit_later_and_each_of_them_does() {
 }
 
 #[test]
-fn simulations_choose_a_mode_on_models_of_devices_that_were_given_or_measured() {
+fn guard_chooses_a_mode_with_given_or_measured_models() {
     if !have(&["qemu-io"]) {
         return;
     }
@@ -231,7 +231,7 @@ fn simulations_choose_a_mode_on_models_of_devices_that_were_given_or_measured() 
 }
 
 #[test]
-fn explain_says_where_a_byte_lies_and_why() {
+fn explain_reports_location_and_reason_of_a_byte() {
     if !have(&["qemu-io"]) {
         return;
     }

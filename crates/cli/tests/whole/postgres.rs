@@ -119,7 +119,7 @@ fn acknowledged(directory: &Path) -> Vec<Vec<f64>> {
 }
 
 #[test]
-fn a_database_on_a_volume_that_loses_its_ssd_keeps_what_it_acknowledged_before_the_bound() {
+fn postgres_commits_before_max_lag_survive_ssd_loss() {
     let seconds: u64 = std::env::var("BRAID_POSTGRES_SECONDS").map_or(6, |text| text.parse().unwrap());
     let machine = Machine::open_to_all();
     if !have_block_devices() || !have(&["mkfs.ext4", "e2fsck"]) {

@@ -56,7 +56,7 @@ impl Drop for WornOut<'_> {
 /// The file system of one half of a mirror had become read-only: `serve` and the repair were refused, with
 /// and without `--distrust`, though the other half had all.
 #[test]
-fn a_mirror_is_served_without_a_half_that_is_on_a_read_only_file_system() {
+fn mirror_is_served_without_half_on_read_only_filesystem() {
     if !have(&["mount", "qemu-io"]) {
         return;
     }
@@ -86,7 +86,7 @@ fn a_mirror_is_served_without_a_half_that_is_on_a_read_only_file_system() {
 
 /// The kernel opens a read-only block device for writing, and refuses each write.
 #[test]
-fn a_block_device_that_takes_no_write_is_left_out_and_replaced() {
+fn read_only_block_device_is_left_out_and_replaced() {
     if !have_block_devices() || !have(&["losetup", "blockdev", "qemu-io"]) {
         return;
     }
@@ -110,7 +110,7 @@ fn a_block_device_that_takes_no_write_is_left_out_and_replaced() {
 
 /// With one copy nothing can be left out: the refusal says how to go on, and nothing is changed.
 #[test]
-fn a_volume_with_one_copy_says_what_to_do_with_a_device_that_takes_no_write() {
+fn single_copy_volume_with_read_only_device_is_refused() {
     if !have(&["mount", "qemu-io"]) {
         return;
     }
@@ -136,7 +136,7 @@ fn a_volume_with_one_copy_says_what_to_do_with_a_device_that_takes_no_write() {
 
 /// `device return` said that the device was back, and the first write to it failed.
 #[test]
-fn a_device_that_takes_no_write_is_not_returned() {
+fn return_of_a_read_only_device_is_refused() {
     if !have_block_devices() || !have(&["losetup", "blockdev", "mount", "qemu-io"]) {
         return;
     }
@@ -166,7 +166,7 @@ fn a_device_that_takes_no_write_is_not_returned() {
 
 /// It was served without a word, and each write of a guest that reached the disk failed.
 #[test]
-fn an_adopted_disk_that_takes_no_write_is_not_served() {
+fn read_only_adopted_disk_is_not_served() {
     if !have_block_devices() || !have(&["losetup", "blockdev", "mount", "qemu-io"]) {
         return;
     }

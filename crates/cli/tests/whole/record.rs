@@ -49,7 +49,7 @@ fn fio(daemon: &Daemon, more: &[&str]) -> [f64; 2] {
 }
 
 #[test]
-fn what_guests_asked_for_is_in_the_trace_byte_by_byte() {
+fn trace_contains_every_guest_request_with_exact_range() {
     if !have(&["qemu-io"]) {
         return;
     }
@@ -113,7 +113,7 @@ fn an_attached_volume_is_recorded() {
 }
 
 #[test]
-fn a_trace_for_which_there_is_no_room_ends_the_recording_and_not_the_volume() {
+fn full_trace_output_ends_recording_but_not_volume() {
     if !have(&["qemu-io"]) {
         return;
     }
@@ -147,7 +147,7 @@ fn every_request_under_load_is_recorded() {
 }
 
 #[test]
-fn a_recording_ends_by_itself_and_there_is_one_at_a_time() {
+fn recording_ends_after_given_seconds_and_excludes_a_second() {
     let machine = Machine::new();
     let _daemon = machine.serve(MEMORY);
     let child = record(&machine, &["--seconds", "2"]);
@@ -163,7 +163,7 @@ fn a_recording_ends_by_itself_and_there_is_one_at_a_time() {
 }
 
 #[test]
-fn a_daemon_that_stops_completes_its_recording() {
+fn stopping_daemon_completes_a_recording() {
     let machine = Machine::new();
     let daemon = machine.serve(MEMORY);
     let child = record(&machine, &[]);
@@ -173,7 +173,7 @@ fn a_daemon_that_stops_completes_its_recording() {
 }
 
 #[test]
-fn what_a_daemon_recorded_before_it_was_killed_can_be_read() {
+fn trace_of_a_killed_daemon_is_readable() {
     if !have(&["qemu-io"]) {
         return;
     }
@@ -193,7 +193,7 @@ fn what_a_daemon_recorded_before_it_was_killed_can_be_read() {
 
 /// Somebody asks for a recording and then reads nothing of it.
 #[test]
-fn a_recorder_that_does_not_read_costs_its_own_records_alone() {
+fn stalled_recorder_loses_only_trace_records() {
     if !have(&["fio"]) {
         return;
     }
@@ -221,7 +221,7 @@ fn a_recorder_that_does_not_read_costs_its_own_records_alone() {
 
 /// A daemon that stops gives a recorder a second to read the end, and no more.
 #[test]
-fn a_recorder_that_does_not_read_does_not_hold_up_the_end_of_the_daemon() {
+fn stalled_recorder_does_not_delay_daemon_exit() {
     if !have(&["fio"]) {
         return;
     }
@@ -245,7 +245,7 @@ fn record_by_hand(machine: &Machine) -> UnixStream {
 }
 
 #[test]
-fn a_recorder_that_is_killed_leaves_the_volume_and_what_came() {
+fn killed_recorder_leaves_a_readable_trace_and_the_volume() {
     let machine = Machine::new();
     let daemon = machine.serve(MEMORY);
     let mut child = record(&machine, &[]);

@@ -27,7 +27,7 @@ pub fn behind_its_ssd(machine: &Machine) {
 }
 
 #[test]
-fn a_volume_goes_on_from_its_disk_as_it_was_at_the_end_of_an_epoch() {
+fn volume_is_recovered_from_hdd_at_epoch_end() {
     if !have(&["qemu-io"]) {
         return;
     }
@@ -93,7 +93,7 @@ fn a_volume_goes_on_from_its_disk_as_it_was_at_the_end_of_an_epoch() {
 
 /// With a disk so slow that its journal is full of what is not in its place yet.
 #[test]
-fn guests_go_on_at_once_with_a_disk_whose_journal_is_applied_meanwhile() {
+fn guests_are_served_while_the_epoch_journal_is_applied() {
     if !have(&["qemu-io"]) {
         return;
     }
@@ -165,7 +165,7 @@ fn guests_go_on_at_once_with_a_disk_whose_journal_is_applied_meanwhile() {
 
 /// Epochs need a disk that was made for them.
 #[test]
-fn epochs_are_refused_where_no_disk_can_keep_them() {
+fn epoch_order_is_refused_without_a_suitable_disk() {
     let machine = Machine::new();
     let create = |disk: &str, more: &[&str]| {
         let devices = ["create", "vault", "--ssd", "fast.img,size=64MiB", "--hdd"];

@@ -26,7 +26,7 @@ fn a_second_daemon_is_refused_with_the_process_of_the_first() {
 }
 
 #[test]
-fn a_device_that_is_missing_is_named_and_the_rest_stays_as_it_is() {
+fn missing_device_is_named_and_present_devices_stay_unchanged() {
     let machine = Machine::new();
     machine.create("vault", &[]);
     std::fs::rename(machine.path("vault.hdd"), machine.far_away("away")).unwrap();
@@ -39,7 +39,7 @@ fn a_device_that_is_missing_is_named_and_the_rest_stays_as_it_is() {
 }
 
 #[test]
-fn a_volume_of_one_copy_goes_on_without_a_device_that_is_given_up_for_good() {
+fn single_copy_volume_continues_without_a_distrusted_device() {
     if !have(&["qemu-io"]) {
         return;
     }
@@ -84,7 +84,7 @@ fn a_volume_of_one_copy_goes_on_without_a_device_that_is_given_up_for_good() {
 }
 
 #[test]
-fn a_device_of_another_volume_or_of_none_is_refused() {
+fn foreign_or_blank_device_is_refused() {
     let machine = Machine::new();
     machine.create("vault", &[]);
     machine.create("other", &[]);
@@ -105,7 +105,7 @@ fn a_device_of_another_volume_or_of_none_is_refused() {
 }
 
 #[test]
-fn a_copy_of_a_device_is_refused_beside_it_and_instead_of_it() {
+fn copy_is_refused_beside_or_instead_of_the_device() {
     let machine = Machine::new();
     machine.create("vault", &[]);
     std::fs::copy(machine.path("vault.hdd"), machine.path("copy")).unwrap();
@@ -151,7 +151,7 @@ fn set_feature(superblock: &mut [u8]) {
 }
 
 #[test]
-fn devices_that_hold_something_are_not_overwritten_without_force() {
+fn create_does_not_overwrite_used_devices_without_force() {
     let machine = Machine::new();
     machine.create("vault", &[]);
     std::fs::write(machine.path("photos"), vec![1; 64 << 20]).unwrap();

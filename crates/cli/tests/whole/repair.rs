@@ -49,7 +49,7 @@ fn repairable(check: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn damage_of_one_image_is_repaired_and_of_both_is_reported() {
+fn one_damaged_map_image_is_repaired_but_two_reported() {
     if !have(&["qemu-io"]) {
         return;
     }

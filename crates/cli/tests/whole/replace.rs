@@ -31,7 +31,7 @@ pub fn without_its_ssd(machine: &Machine) {
 }
 
 #[test]
-fn a_volume_that_lost_its_ssd_goes_on_from_the_disk_and_gets_a_new_one() {
+fn volume_continues_from_hdd_after_ssd_loss_and_replacement() {
     if !have(&["qemu-io"]) {
         return;
     }
@@ -75,7 +75,7 @@ fn a_volume_that_lost_its_ssd_goes_on_from_the_disk_and_gets_a_new_one() {
 }
 
 #[test]
-fn a_device_is_taken_out_of_use_and_replaced_while_guests_notice_nothing() {
+fn failed_device_is_replaced_and_mirror_data_stays_readable() {
     if !have(&["qemu-io"]) {
         return;
     }
@@ -155,7 +155,7 @@ fn devices_are_replaced_while_the_volume_is_served() {
 }
 
 #[test]
-fn a_replacement_that_makes_no_sense_is_refused_and_changes_nothing() {
+fn invalid_replacement_is_refused_without_change() {
     let machine = Machine::new();
     let devices = ["--ssd", "fast.img,size=64MiB", "--hdd", "slow.img,size=64MiB", "--copies", "2"];
     machine.ok(&[&["create", "vault"], &devices[..]].concat());

@@ -73,7 +73,7 @@ fn remove(machine: &Machine, devices: &[&str]) {
 /// A guest's buffer began at a page whatever the offset was, and direct I/O refused what began within the
 /// request: EIO on healthy devices, and a mirror became degraded.
 #[test]
-fn requests_of_any_shape_succeed_on_the_file_system_of_the_machine() {
+fn requests_of_any_shape_succeed_on_host_file_system() {
     if have(&["qemu-io"]) {
         serve_shapes(&Machine::new(), ".");
     }
@@ -81,7 +81,7 @@ fn requests_of_any_shape_succeed_on_the_file_system_of_the_machine() {
 
 /// File systems that do not say what direct I/O needs get whole pages, and from memory, too.
 #[test]
-fn requests_of_any_shape_succeed_in_memory() {
+fn requests_of_any_shape_succeed_on_tmpfs() {
     if !have(&["qemu-io", "mount", "umount"]) {
         return;
     }

@@ -32,7 +32,7 @@ fn status_of_all(machine: &Machine) -> Value {
 
 /// One such daemon held up the status of all volumes for two minutes, and was missing from it then.
 #[test]
-fn a_silent_daemon_hides_no_other_volume() {
+fn stopped_daemon_does_not_hide_further_volumes_in_status() {
     let machine = Machine::new();
     for name in ["first", "second", "third"] {
         machine.create(name, &[]);
@@ -64,7 +64,7 @@ fn a_silent_daemon_hides_no_other_volume() {
 
 /// Each of these commands waited for two minutes, and named no process.
 #[test]
-fn each_command_names_a_process_that_does_not_answer() {
+fn commands_name_the_process_of_a_stopped_daemon() {
     let machine = Machine::new();
     machine.create("vault", &[]);
     let daemon = machine.serve(&["vault"]);
@@ -104,7 +104,7 @@ fn each_command_names_a_process_that_does_not_answer() {
 
 /// `stop --force` said nothing of the one command that ends such a daemon.
 #[test]
-fn the_command_that_ends_a_silent_daemon_is_named_and_costs_nothing_acknowledged() {
+fn printed_kill_of_stopped_daemon_loses_no_acknowledged_write() {
     if !have(&["qemu-io"]) {
         return;
     }

@@ -40,7 +40,7 @@ fn policies_and_numbers_of_clients_come_out_side_by_side() {
 }
 
 #[test]
-fn requests_are_written_one_by_one() {
+fn request_log_contains_every_simulated_request() {
     let machine = Machine::new();
     let log = machine.path("requests.csv").display().to_string();
     let run = &runs(&machine, &["--policy", "stripe", "--request-log", &log])[0];
@@ -59,7 +59,7 @@ fn requests_are_written_one_by_one() {
 }
 
 #[test]
-fn the_same_command_gives_the_same_figures() {
+fn simulation_is_deterministic_on_any_thread_count() {
     let machine = Machine::new();
     let figures = |threads: &str| -> Vec<Value> {
         let runs = runs(&machine, &["--policy", "wardrop", "--policy", "ssd-first", "--threads", threads]);
@@ -75,7 +75,7 @@ fn the_same_command_gives_the_same_figures() {
 }
 
 #[test]
-fn a_single_simulation_tells_all_of_it() {
+fn single_simulation_prints_the_full_report() {
     let machine = Machine::new();
     let text = machine.ok(&words(&["--verify"]));
     for expected in ["queue mean", "service p99", "background", "memory", "verified", "writes/day"] {
@@ -85,7 +85,7 @@ fn a_single_simulation_tells_all_of_it() {
 
 /// A model of your own was refused here, and taken wherever a volume is made.
 #[test]
-fn models_of_ones_own_and_groups_are_simulated_under_their_own_names() {
+fn own_models_and_raid_groups_keep_the_model_name() {
     let machine = Machine::new();
     let disk = machine.ok(&["device", "show", "mba3073"]).replace("\"mba3073\"", "\"mine\"");
     std::fs::write(machine.path("disk.toml"), disk).unwrap();
@@ -113,7 +113,7 @@ fn models_of_ones_own_and_groups_are_simulated_under_their_own_names() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_what_would_be_right() {
+fn simulate_errors_name_the_valid_choice() {
     let machine = Machine::new();
     let refused = |words: &[&str], expected: &[&str]| {
         machine.refused(words, "usage", expected);
@@ -129,7 +129,7 @@ fn what_is_wrong_is_named_with_what_would_be_right() {
 }
 
 #[test]
-fn what_fails_beside_others_does_not_hide_them() {
+fn failed_simulation_run_does_not_hide_successful_runs() {
     let machine = Machine::new();
     let more = ["--policy", "stripe", "--policy", "stripe,wrong=1", "--json"];
     let ended = machine.braid(&words(&more));
@@ -149,7 +149,7 @@ fn scattered(machine: &Machine) {
 }
 
 #[test]
-fn a_trace_is_compacted_unless_that_is_switched_off() {
+fn trace_is_compacted_unless_switched_off() {
     let machine = Machine::new();
     scattered(&machine);
     let words = [&["simulate"], DEVICES, &["--trace", "scattered.spc"]].concat();
@@ -203,7 +203,7 @@ fn a_trace_is_read_and_played_as_the_options_say() {
 }
 
 #[test]
-fn the_best_static_split_is_the_one_with_the_lowest_mean_latency() {
+fn best_static_split_has_the_lowest_mean_latency() {
     let machine = Machine::new();
     let splits: Vec<String> = (1..=9).map(|tenths| format!("static,ssd={tenths}0%")).collect();
     let each = splits.iter().flat_map(|split| ["--policy", split]);
@@ -232,7 +232,7 @@ fn the_best_static_split_is_the_one_with_the_lowest_mean_latency() {
 }
 
 #[test]
-fn what_makes_figures_mean_something_else_is_noted() {
+fn simulation_notes_warn_of_misleading_figures() {
     let machine = Machine::new();
     std::fs::write(machine.path("empty.spc"), "8,0 0 1 0.0 1 D R 8 + 8 [x]\n").unwrap();
     let trace = [&["simulate"], DEVICES, &["--trace", "empty.spc"]].concat();

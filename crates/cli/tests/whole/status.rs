@@ -11,7 +11,7 @@ fn keys(value: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn status_counts_what_guests_did() {
+fn status_counts_guest_requests() {
     if !have(&["qemu-io"]) {
         return;
     }
@@ -81,7 +81,7 @@ fn people_see_every_device_and_every_volume() {
 
 /// The bound stood in the policy's settings alone, and the most that was behind in JSON alone.
 #[test]
-fn what_pass_leaves_to_the_ssd_is_bounded_and_shown() {
+fn status_shows_the_bound_of_pass_deferral() {
     let machine = Machine::new();
     let devices = ["--ssd", "a.img,size=64MiB", "--hdd", "b.img,size=64MiB", "--copies", "2"];
     machine.ok(&[&["create", "vault"], &devices[..], &["--policy", "pass,window=1MiB,max-lag-time=2s"]].concat());

@@ -76,7 +76,7 @@ fn a_trace_of_thousands_of_devices_is_read_whole() {
 
 /// `simulate` took a folder and `A+B`; `info` and `convert` said "Is a directory".
 #[test]
-fn a_folder_of_parts_is_one_trace_for_every_verb() {
+fn folder_of_trace_parts_equals_the_whole_trace() {
     let machine = machine(SPC);
     let lines: Vec<String> = SPC.lines().map(|line| format!("{line}\n")).collect();
     std::fs::create_dir(machine.path("parts")).unwrap();
@@ -96,7 +96,7 @@ fn a_folder_of_parts_is_one_trace_for_every_verb() {
 
 /// Such a trace was an empty load, exit status 0.
 #[test]
-fn a_trace_without_one_good_line_is_refused_by_every_verb() {
+fn trace_without_valid_line_is_refused_by_every_command() {
     let machine = machine(&"0,x,512,r,0.5\n".repeat(3));
     let words = ["t.spc", "line 1", "--format"];
     machine.refused(&["trace", "info", "t.spc", "--format", "spc"], "invalid", &words);
@@ -118,7 +118,7 @@ fn bad_lines_are_named_and_strict_ends_with_the_remedy() {
 }
 
 #[test]
-fn what_cannot_be_read_is_refused_with_the_remedy() {
+fn unreadable_trace_is_refused_with_the_remedy() {
     let machine = machine("Dear reader,\n");
     machine.refused(&["trace", "info", "t.spc"], "invalid", &["t.spc", "'Dear reader,'", "blkparse"]);
     machine.refused(&["trace", "info", "missing"], "io", &["missing", "os error 2"]);
@@ -135,7 +135,7 @@ fn what_cannot_be_read_is_refused_with_the_remedy() {
 }
 
 #[test]
-fn a_trace_survives_all_conversions() {
+fn trace_survives_conversion_through_all_formats() {
     let machine = machine(SPC);
     let found = machine.json(&["trace", "convert", "t.spc", "t.trace", "--zstd", "3"]);
     assert_eq!((number(&found, "records"), number(&found, "layout.1.base_bytes")), (4.0, f64::from(1 << 20)));
@@ -153,7 +153,7 @@ fn a_trace_survives_all_conversions() {
 }
 
 #[test]
-fn a_trace_comes_through_a_pipe_and_goes_through_one() {
+fn trace_is_converted_and_read_through_pipes() {
     let machine = machine(SPC);
     let text = std::fs::File::open(machine.path("t.spc")).unwrap();
     let mut convert = machine.command(&["trace", "convert", "-", "-", "--span", "1GiB"]);
@@ -167,7 +167,7 @@ fn a_trace_comes_through_a_pipe_and_goes_through_one() {
 }
 
 #[test]
-fn fio_replays_what_was_converted_at_its_times() {
+fn fio_replays_a_converted_trace_within_the_recorded_time() {
     if !have(&["fio"]) {
         return;
     }

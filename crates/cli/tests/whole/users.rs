@@ -43,7 +43,7 @@ fn stop_refuses_while_something_uses_the_block_device_and_names_the_user() {
 /// The volume was mounted in a container, or was the file of another loop device. `stop` saw no user: the
 /// daemon ended, and what had not been synced was lost.
 #[test]
-fn stop_refuses_while_another_mount_namespace_or_a_loop_device_uses_the_volume() {
+fn stop_refuses_while_namespace_or_loop_device_uses_volume() {
     if !have_block_devices() || !have(&["mkfs.ext4", "unshare", "losetup"]) {
         return;
     }
@@ -120,7 +120,7 @@ fn stop_refuses_while_the_volume_is_swap_space() {
 }
 
 #[test]
-fn stop_refuses_while_clients_are_connected_and_names_them() {
+fn stop_refuses_while_clients_are_connected_and_names_each() {
     if !have(&["qemu-io"]) {
         return;
     }
@@ -166,7 +166,7 @@ fn stop_refuses_while_clients_are_connected_and_names_them() {
 /// `status` said "not served" and 0 of a volume whose mounted file system was dead, and `attach --mount`
 /// mounted over it.
 #[test]
-fn a_killed_daemon_and_what_it_leaves_are_told_with_the_command_that_removes_it() {
+fn status_names_remains_of_killed_daemon_and_remedy() {
     if !have_block_devices() || !have(&["mkfs.ext4", "qemu-io"]) {
         return;
     }

@@ -7,7 +7,7 @@ use crate::machine::{Machine, have, have_block_devices, number, qemu_io, qemu_io
 use serde_json::Value;
 
 #[test]
-fn a_device_that_vanishes_is_reported_and_what_was_flushed_is_there_when_it_is_back() {
+fn vanished_device_is_reported_and_flushed_data_survives() {
     if !have_block_devices() || !have(&["qemu-io"]) {
         return;
     }

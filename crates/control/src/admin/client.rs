@@ -317,7 +317,7 @@ mod tests {
     /// Regression: `braid status` just after the daemon was killed failed with "Connection reset by peer",
     /// and said nothing about the volume.
     #[test]
-    fn a_daemon_that_ends_before_it_replies_does_not_serve_the_volume() {
+    fn connection_closed_before_reply_counts_as_not_served() {
         let dir = tempfile::tempdir().unwrap();
         let (state, name): (_, VolumeName) = (StateDir::new(dir.path()).unwrap(), "vault".parse().unwrap());
         state.make_dir(&state.volume_dir(&name)).unwrap();
@@ -341,7 +341,7 @@ mod tests {
     /// Regression: replies were cut at 1 MiB. With 1,001 devices and long paths, `braid status` failed with
     /// "no valid reply" from the first seconds of load.
     #[test]
-    fn the_status_of_as_many_devices_as_there_may_be_arrives_whole() {
+    fn status_reply_of_the_maximum_device_count_arrives_whole() {
         let dir = tempfile::tempdir().unwrap();
         let (state, name): (_, VolumeName) = (StateDir::new(dir.path()).unwrap(), "vault".parse().unwrap());
         state.make_dir(&state.volume_dir(&name)).unwrap();

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_has_no_serial_number_whatever_leads_to_it() {
+    fn file_has_no_serial_number_under_any_path() {
         let dir = tempfile::tempdir().unwrap();
         let (disk, other, link) =
             (dir.path().join("disk"), dir.path().join("other"), dir.path().join("link"));
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_takes_its_room_and_the_place_of_an_interrupted_one() {
+    fn record_file_has_given_size_and_replaces_leftover() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("record");
         for len in [1 << 20, 1 << 16] {

@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_file_is_made_only_where_a_size_is_given() {
+    fn missing_file_is_created_only_with_a_size() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("disk.img");
         let error = prepare(&spec(&path, None)).unwrap_err().to_string();

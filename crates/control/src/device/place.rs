@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_one_device_by_every_name() {
+    fn file_is_one_device_under_every_name() {
         let dir = tempfile::tempdir().unwrap();
         let [file, hard, soft, other] = ["file", "hard", "soft", "other"].map(|name| dir.path().join(name));
         fs::write(&file, "x").unwrap();
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partition_overlaps_its_disk_and_no_other_partition() {
+    fn partition_overlaps_the_whole_disk_but_no_second_partition() {
         let (first, second) = (disk().part(512, 1024), disk().part(1536, 1024));
         assert!(first.overlaps(&disk()) && disk().overlaps(&second));
         assert!(!first.overlaps(&second));
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_overlaps_the_device_beneath_it_and_no_other_target_there() {
+    fn mapped_target_overlaps_the_disk_beneath_but_no_sibling() {
         let target = |number| Place { within: vec![disk().range], ..Place::whole(Root::Device(number)) };
         assert!(target(253).overlaps(&disk()) && disk().overlaps(&target(254)));
         assert!(!target(253).overlaps(&target(254)) && !target(253).is_upon(&disk()));

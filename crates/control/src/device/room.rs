@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sparse_file_larger_than_its_file_system_is_over_committed() {
+    fn sparse_file_above_file_system_size_is_overcommitted() {
         let dir = tempfile::tempdir().unwrap();
         let [small, large] = ["small", "large"].map(|name| dir.path().join(name));
         fs::write(&small, vec![7; 4096]).unwrap();

@@ -87,7 +87,7 @@ mod tests {
     use braid_sim::World;
 
     #[test]
-    fn what_ends_well_of_the_first_requests_is_noted_with_its_times() {
+    fn served_log_records_first_successful_requests_with_times() {
         let world = World::new(1);
         world.clone().block_on(async move {
             let log = ServedLog::new(world.clone());
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_late_is_not_taken_for_a_request_of_other_notes() {
+    fn late_end_is_not_attributed_to_a_newer_log() {
         let world = World::new(1);
         let log = ServedLog::new(world);
         log.start(2);

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_is_no_text_is_refused_by_name() {
+    fn non_utf8_path_is_refused_by_name() {
         use std::os::unix::ffi::OsStrExt;
         let path = Path::new(std::ffi::OsStr::from_bytes(b"/tmp/x\xff.img"));
         let error = absolute(path).unwrap_err();
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_what_would_be_right() {
+    fn device_spec_errors_name_the_valid_form() {
         for (text, expected) in [
             ("", "--ssd PATH"),
             ("a.img,size", "key=value"),

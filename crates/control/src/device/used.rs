@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mount_is_found_by_the_number_of_its_device() {
+    fn mount_is_found_by_device_number() {
         let line = r"36 35 98:0 / /mnt/a\040b rw,noatime master:1 - ext4 /dev/none rw";
         let device = rustix::fs::makedev(98, 0);
         assert_eq!(mount_of(line, device).as_deref(), Some("/mnt/a b"));
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_nothing_uses_is_free() {
+    fn unused_file_is_free() {
         let file = tempfile::NamedTempFile::new().unwrap();
         refuse_used(file.path(), "a test uses it").unwrap();
         assert!(loops_over(file.path()).is_empty());

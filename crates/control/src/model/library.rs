@@ -190,14 +190,14 @@ mod tests {
     }
 
     #[test]
-    fn a_model_of_a_file_is_never_taken_for_one_of_the_library() {
+    fn own_model_is_never_resolved_from_the_library() {
         let error = reopen(DeviceClass::Hdd, "own:mba3073", &OwnModels::new()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains("--model FILE.toml"), "{error}");
     }
 
     #[test]
-    fn an_invalid_file_is_named_with_its_path() {
+    fn invalid_model_is_refused_with_the_cause() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name).display().to_string();
         file(&dir, "disk.toml", &own("disk"));
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn two_models_of_one_name_must_be_the_same() {
+    fn models_with_the_same_name_must_be_identical() {
         let dir = tempfile::tempdir().unwrap();
         let one = file(&dir, "one.toml", &own("mine"));
         let other = file(&dir, "other.toml", &own("mine").replace("\"4ms\"", "\"5ms\""));

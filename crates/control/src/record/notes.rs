@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_come_back_in_order_and_what_does_not_fit_is_counted() {
+    fn notes_keep_order_and_overflow_is_counted() {
         let mut notes = Notes::new(8);
         let mut taken = [Note::default(); 5];
         let mut expected = 0;

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_while_somebody_records_is_noted_at_its_time() {
+    fn requests_are_noted_with_times_only_while_recording() {
         let world = World::new(1);
         let recorder = Rc::new(Recorder::new(world.clone()));
         world.clone().block_on(async move {
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn who_watches_learns_how_many_requests_are_under_way_at_once() {
+    fn watch_measures_the_number_of_requests_in_flight() {
         let world = World::new(1);
         let recorder = Rc::new(Recorder::new(world.clone()));
         world.clone().block_on(async move {
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_that_nobody_takes_are_dropped_and_counted() {
+    fn notes_beyond_the_buffer_are_dropped_and_counted() {
         let recorder = Rc::new(Recorder::new(World::new(1)));
         let recording = recorder.start().expect("nobody records");
         (0..ROOM as u64 + 7).for_each(|n| recorder.asked(request(Op::Read, n, Bytes(512))));
@@ -345,7 +345,7 @@ mod tests {
 
     /// A guest may zero more in one request than a trace holds in one request.
     #[test]
-    fn a_write_that_no_trace_can_hold_is_noted_in_pieces() {
+    fn oversized_write_is_noted_in_pieces() {
         let recorder = Rc::new(Recorder::new(World::new(1)));
         let recording = recorder.start().expect("nobody records");
         recorder.asked(request(Op::Write, 4096, MIB * 600));
@@ -363,7 +363,7 @@ mod tests {
     /// `cargo test --release -p braid-control --lib measure -- --ignored --nocapture`
     #[test]
     #[ignore = "a measurement"]
-    fn measure_what_noting_and_writing_a_request_down_takes() {
+    fn measure_cost_of_recording_a_request() {
         const AT_A_TIME: u64 = 4_000;
         const TIMES: u64 = 2_500;
         let ring = braid_uring::Ring::new(8, &braid_runtime::Arena::new(MIB)).expect("a ring");

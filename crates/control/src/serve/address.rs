@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_sockets_or_ports_of_this_machine() {
+    fn nbd_addresses_are_unix_sockets_or_loopback_ports() {
         assert_eq!("unix:/run/v.sock".parse(), Ok(NbdAddress::Unix("/run/v.sock".into())));
         assert!(matches!("127.0.0.1:10809".parse(), Ok(NbdAddress::Tcp(a)) if a.port() == 10809));
         for (wrong, expected) in

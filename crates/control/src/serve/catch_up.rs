@@ -48,7 +48,7 @@ mod tests {
     use braid_base::MIB;
 
     #[test]
-    fn the_rate_is_that_of_the_last_ten_seconds() {
+    fn catch_up_rate_covers_the_last_ten_seconds() {
         let catch_up = CatchUp::default();
         assert_eq!(catch_up.rate(Nanos::ZERO, MIB), (0.0, None));
         for second in 0..30 {

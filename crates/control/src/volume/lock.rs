@@ -293,7 +293,7 @@ mod tests {
 
     /// Regression: `serve` in the same instant as `kill -9` sometimes failed with "served already".
     #[test]
-    fn a_process_that_was_just_killed_keeps_nobody_out() {
+    fn lock_is_available_right_after_the_holder_is_killed() {
         let dir = tempfile::tempdir().unwrap();
         let (state, name) = (StateDir::new(dir.path()).unwrap(), "vault".parse().unwrap());
         drop(VolumeLock::take(&state, &name, "served").unwrap());
@@ -317,7 +317,7 @@ mod tests {
 
     /// Regression: `status` reported a volume with a killed daemon like a volume with a stopped daemon.
     #[test]
-    fn an_end_without_a_closed_volume_is_told_until_it_is_closed() {
+    fn unclean_end_is_reported_until_the_volume_is_closed() {
         let dir = tempfile::tempdir().unwrap();
         let (state, name) = (StateDir::new(dir.path()).unwrap(), "vault".parse().unwrap());
         let mut lock = VolumeLock::take(&state, &name, "served").unwrap();
@@ -339,7 +339,7 @@ mod tests {
     /// Regression: a daemon that waited for a device was "served already: braid stop" to one command, and
     /// "not served: braid serve" to the other.
     #[test]
-    fn a_daemon_that_waits_for_a_device_names_it_and_the_way_out() {
+    fn lock_names_the_hanging_device_and_the_kill_command() {
         let dir = tempfile::tempdir().unwrap();
         let (state, name) = (StateDir::new(dir.path()).unwrap(), "vault".parse().unwrap());
         let mut lock = VolumeLock::take(&state, &name, "served").unwrap();

@@ -190,7 +190,7 @@ mod tests {
     /// Regression: a state directory copied while the volume was served held the note of the live daemon. An
     /// opening by the copy took the daemon for dead: flushed writes of the daemon were lost.
     #[test]
-    fn a_copied_note_promises_its_batch_and_no_end_of_a_daemon() {
+    fn copied_note_keeps_the_batch_but_drops_the_owner() {
         let dir = tempfile::tempdir().unwrap();
         let [original, copy] = ["one", "two"].map(|name| StateDir::new(&dir.path().join(name)).unwrap());
         let record = VolumeRecord {

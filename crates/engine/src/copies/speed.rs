@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_is_ten_times_slower_for_five_seconds_is_slow_until_it_is_not_for_five() {
+    fn five_seconds_set_or_clear_slow_detection() {
         let speed = with_history();
         let changes: Vec<bool> = (0..6).map(|_| second(&speed, DISK, 10, 100, 1)).collect();
         assert_eq!(changes, [false, false, false, false, true, false]);
@@ -161,7 +161,7 @@ mod tests {
 
     /// A disk needs 0.1 ms for a sequential request, and 15 ms for a scattered request.
     #[test]
-    fn another_load_makes_no_device_slow() {
+    fn changed_load_does_not_mark_device_slow() {
         let speed = Speed::default();
         (0..100).for_each(|_| assert!(!second(&speed, DISK, 1000, 0, 1)));
         (0..100).for_each(|_| assert!(!second(&speed, DISK, 1000, 1, 10)));
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn four_slow_seconds_and_a_fast_one_are_no_reason() {
+    fn one_fast_second_resets_slow_detection() {
         let speed = with_history();
         for _ in 0..10 {
             assert!((0..4).all(|_| !second(&speed, DISK, 10, 200, 1)));
@@ -179,7 +179,7 @@ mod tests {
 
     /// If each request takes more than a second, requests end only in every other second.
     #[test]
-    fn seconds_in_which_nothing_ended_count_for_nothing() {
+    fn seconds_without_completions_keep_slow_detection() {
         let speed = with_history();
         for _ in 0..4 {
             assert!(!second(&speed, DISK, 1, 1500, 1));

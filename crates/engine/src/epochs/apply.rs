@@ -273,7 +273,7 @@ mod tests {
     /// The writes give the same volume as segments applied in order. Each byte is written once, and
     /// neighbours are written together.
     #[test]
-    fn what_came_last_is_written_once_and_with_its_neighbours() {
+    fn newest_bytes_are_written_once_joined_with_neighbours() {
         let (arena, mut rng) = (Arena::new(LONGEST_WRITE * 8), Rng::new(3));
         for _ in 0..300 {
             let mut expected = [0u8; VOLUME as usize];

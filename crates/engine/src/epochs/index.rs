@@ -175,7 +175,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_range_is_damaged_until_a_later_segment_has_it() {
+    fn later_segment_repairs_damaged_range() {
         let mut index = damaged(index(&[(0..8, Some(100))]), &[4..20, 30..40]);
         assert_eq!(index.locate(&(Bytes(6)..Bytes(50))), (Bytes(20), Lies::Damaged));
         index.insert(Bytes(10)..Bytes(12), Lies::InJournal(Bytes(900)));
@@ -184,7 +184,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn each_byte_lies_where_the_newest_entry_that_has_it_says() {
+    fn newest_entry_locates_each_byte() {
         let index = index(&[(10..30, Some(100)), (20..24, None), (22..26, Some(200))]);
         let locate = |from, to| {
             let (end, lies) = index.locate(&(Bytes(from)..Bytes(to)));

@@ -92,7 +92,7 @@ mod tests {
     use braid_base::Rng;
 
     #[test]
-    fn each_byte_has_the_number_that_it_got_last() {
+    fn numbered_ranges_match_model_of_single_bytes() {
         let mut rng = Rng::new(5);
         for _ in 0..200 {
             let (mut numbered, mut bytes) = (Numbered::default(), [0u64; 64]);

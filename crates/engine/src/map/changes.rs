@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_leaves_what_only_makes_the_cache_warmer_for_a_later_batch() {
+    fn flush_commits_cache_changes_only_with_extent_changes() {
         let (mut changes, extras) = changes();
         assert_eq!(changes.take(Scope::Promised, 9, &extras, extent_of).len(), 0);
         changes.cleared.push(SpanId(3));
@@ -205,7 +205,7 @@ mod tests {
     /// After the loss of a device, extents of the running commit wait for the next commit, beside the extents
     /// already pending. The batch was longer than its buffer.
     #[test]
-    fn what_one_batch_does_not_hold_waits_for_the_next_with_the_slots_that_it_frees() {
+    fn changes_beyond_full_batch_wait_with_freed_slots() {
         let (mut changes, extras) = changes();
         changes.extents.extend((1..9).map(|extent| (ExtentId(extent), Before::default())));
         changes.freed.push(SLOT);
@@ -220,7 +220,7 @@ mod tests {
     /// The bug: batches took extents first, and all blocks with the last batch. After a power cut between two
     /// batches, a discarded extent had dirty extra copies.
     #[test]
-    fn an_extent_and_its_blocks_are_in_the_same_batch() {
+    fn extent_and_cached_blocks_are_in_same_batch() {
         for most in 1..12 {
             let (mut changes, extras) = changes();
             changes.extents.extend((0..8).map(|extent| (ExtentId(extent), Before::default())));
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn clean_copies_that_have_gone_are_taken_with_their_block_slots_and_nothing_else_is() {
+    fn only_evicted_clean_copies_are_taken_with_block_slots() {
         let (mut changes, extras) = changes();
         let left = changes.take(Scope::Left, 9, &extras, extent_of);
         assert_eq!(left.blocks.keys().copied().collect::<Vec<_>>(), [BlockId(1)]);

@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_extents_of_an_adopted_disk_take_no_memory_until_they_are_cached() {
+    fn uncached_extents_of_adopted_disk_take_no_memory() {
         let mut map = Map::of_adopted(SlotNumber(9), 1 << 30, 0xffff);
         assert_eq!((map.memory(), map.extents(), map.mapped()), (0, 1 << 30, 1 << 30));
         let last = ExtentId((1 << 30) - 1);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn an_extent_takes_eight_bytes_with_one_copy_and_twelve_with_two() {
+    fn extent_takes_8_bytes_or_12_with_second_copy() {
         for (copies, memory) in [(1, 800_000), (2, 1_200_000)] {
             let mut map = Map::new(100_000, copies);
             for extent in (0..100_000).map(ExtentId) {

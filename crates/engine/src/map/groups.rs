@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_cover_what_was_written_and_no_more() {
+    fn runs_cover_exactly_the_written_groups() {
         assert_eq!(Groups::all(5).runs(2), [0..2, 2..4, 4..5]);
         assert_eq!(groups(10, 3, &[]).runs(4), []);
         assert_eq!(groups(10, 3, &[0, 1, 3]).runs(4), [0..4, 4..6, 9..10]);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checkpoint_that_fails_is_to_write_group_and_summary_again() {
+    fn group_and_summary_are_rewritten_after_failed_checkpoint() {
         let mut groups = groups(10, 3, &[]);
         let first = groups.begin(&mut BTreeSet::from([4])).unwrap();
         groups.end(Some(first.clone()), true);

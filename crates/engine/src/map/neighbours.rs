@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn extents_that_are_written_one_after_the_other_lie_side_by_side() {
+    fn sequentially_written_extents_are_adjacent() {
         for slots in [600, 1_000, 5_000] {
             let mut volume = Volume::new(&[slots], 1_000);
             (0..600).for_each(|extent| volume.put(extent, DISK, Arrival::New));
@@ -225,7 +225,7 @@ mod tests {
     /// extent went to its own place. Reads of a disk with a tenth of the data took 1.5 times as long as after
     /// writes in sequence.
     #[test]
-    fn extents_that_are_written_at_the_same_time_lie_as_if_one_after_the_other() {
+    fn concurrent_and_sequential_writes_give_same_slots() {
         let device_of = |extent: u32| if extent.is_multiple_of(5) { DISK } else { SSD };
         let slots = [1_usize, 8].map(|at_once| {
             let mut volume = Volume::new(&[1_000, 1_000], 1_000);
@@ -259,7 +259,7 @@ mod tests {
 
     /// The bug: stripes written from the end had gaps between them, and were read at half the rate.
     #[test]
-    fn stripes_that_are_written_from_their_end_lie_side_by_side_too() {
+    fn stripes_written_backwards_are_adjacent() {
         let mut volume = Volume::new(&[1_000; 4], 1_000);
         (0..800).rev().for_each(|extent| volume.put(extent, DeviceId((extent % 4) as u16), Arrival::New));
         for device in (0..4).map(DeviceId) {
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn extents_that_are_written_at_random_lie_in_order() {
+    fn randomly_written_extents_lie_in_address_order() {
         let mut volume = Volume::new(&[1_000], 1_000);
         let mut order: Vec<u32> = (0..1_000).collect();
         Rng::new(1).shuffle(&mut order);
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_a_full_disk_in_any_order_and_comes_back_in_another_finds_its_slot() {
+    fn extents_return_to_same_slots_on_full_disk() {
         let mut volume = Volume::new(&[1_000, 1_000], 1_000);
         (0..1_000).for_each(|extent| volume.put(extent, DISK, Arrival::New));
         let mut rng = Rng::new(7);
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_a_stripe_comes_back_between_its_neighbours() {
+    fn extent_returns_to_same_slot_within_stripe() {
         let mut volume = Volume::new(&[1_000; 4], 1_000);
         (0..1_000).for_each(|extent| volume.put(extent, DeviceId((extent % 4) as u16), Arrival::New));
         let before = volume.slots(DISK);
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_much_smaller_than_its_device_stays_at_the_start() {
+    fn volume_much_smaller_than_device_stays_at_start() {
         let mut volume = Volume::new(&[100_000, 100_000], 1_000);
         let mut rng = Rng::new(5);
         for round in 0..20_000 {

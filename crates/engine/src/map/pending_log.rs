@@ -380,7 +380,7 @@ mod tests {
     /// Changes of some extents again and again, long commits, and a ring that wraps many times. After each
     /// publication, the log has the last version of each pending extent, and never an older version of any.
     #[test]
-    fn the_log_has_what_is_pending_in_its_last_version() {
+    fn log_holds_newest_version_of_every_pending_extent() {
         for seed in 0..50 {
             let (mut rng, memory) = (Rng::new(seed), Rc::new(Plain::default()));
             let mut log = PendingLog::begin(memory.clone(), &OPENING, 8).unwrap();
@@ -429,7 +429,7 @@ mod tests {
     /// A burst of changes without a request in between may be longer than the log. The log is then void until
     /// all changes are appended again.
     #[test]
-    fn a_log_without_room_is_void_until_it_is_whole_again() {
+    fn overflowed_log_is_incomplete_until_renewal() {
         let memory = Rc::new(Plain::default());
         let mut log = PendingLog::begin(memory.clone(), &OPENING, 2).unwrap();
         for version in 0..100 {
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_published_does_not_count() {
+    fn unpublished_log_entries_do_not_count() {
         let memory = Rc::new(Plain::default());
         let mut log = PendingLog::begin(memory.clone(), &OPENING, 2).unwrap();
         log.append(&record(1, 1));

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_the_set_of_the_bytes_that_were_added_and_not_taken_out() {
+    fn ranges_match_bitmap_after_inserts_and_removals() {
         for seed in 0..200 {
             let (mut rng, mut ranges, mut bits) = (Rng::new(seed), Ranges::default(), 0u64);
             for _ in 0..60 {

@@ -394,7 +394,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_volume_smaller_than_its_device_lies_at_the_start_of_it_and_caches_behind() {
+    fn small_volume_lies_at_device_start_with_cache_behind() {
         let (mut space, device) = (space(&[10_000], 100), DeviceId(0));
         (0..5).for_each(|index| assert!(space.claim(SlotNumber(1 + index))));
         space.devices[0].set_part(100);
@@ -405,14 +405,14 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_volume_larger_than_its_device_is_spread_over_all_of_it() {
+    fn volume_larger_than_device_spreads_over_whole_device() {
         let (mut space, device) = (space(&[100], 1_000), DeviceId(0));
         assert_eq!([0, 9, 10, 500, 999].map(|e| space.place(device, ExtentId(e))), [0, 0, 1, 50, 99]);
         assert_eq!(space.take_aside(device), Some(SlotNumber(100)));
     }
 
     #[test]
-    fn a_device_that_keeps_addresses_has_one_slot_for_each_extent_and_lends_others() {
+    fn address_keeping_device_has_fixed_slot_per_extent() {
         let mut entries = vec![entry(12, 1), entry(20, 13)];
         entries[1].layout = Layout::Tail;
         let mut space = Space::of_devices(&entries, 16);
@@ -448,7 +448,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn metadata_gets_slots_side_by_side_and_gives_them_back() {
+    fn metadata_reserves_and_releases_adjacent_slots() {
         let (mut space, device) = (space(&[20], 20), DeviceId(0));
         [3, 9].into_iter().for_each(|index| assert!(space.claim(SlotNumber(1 + index))));
         assert_eq!(space.reserve_run(device, 11), None);
@@ -465,7 +465,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_slot_that_is_claimed_twice_or_does_not_exist_is_noticed() {
+    fn repeated_or_invalid_claim_of_slot_is_rejected() {
         let mut space = space(&[10, 10], 20);
         assert!(space.claim(SlotNumber(11)));
         assert!(!space.claim(SlotNumber(11)));

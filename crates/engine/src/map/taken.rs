@@ -98,7 +98,7 @@ mod tests {
     use braid_base::Rng;
 
     #[test]
-    fn it_finds_what_a_search_through_a_plain_list_finds() {
+    fn free_slot_search_matches_search_of_plain_list() {
         for count in [1u32, 63, 64, 65, 4096, 4097, 300_000] {
             let (mut taken, mut plain) = (Taken::none_of(count), vec![false; count as usize]);
             let mut rng = Rng::new(u64::from(count));
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_without_slots_has_no_free_one() {
+    fn device_without_slots_has_no_free_slot() {
         let taken = Taken::none_of(0);
         assert_eq!((taken.is_free(0), taken.first_from(0), taken.last_up_to(0)), (false, None, None));
     }

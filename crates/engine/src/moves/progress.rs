@@ -94,7 +94,7 @@ mod tests {
     use braid_base::MIB;
 
     #[test]
-    fn the_rate_is_that_of_the_last_ten_seconds_and_gives_the_time_left() {
+    fn rate_of_recent_seconds_gives_time_left() {
         let progress = Progress::default();
         progress.begin([MIB; 100].into_iter());
         assert_eq!(progress.status(Nanos::ZERO).seconds_left(), None);

@@ -156,19 +156,19 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_one_run_of_at_most_a_mebibyte_and_devices_take_turns() {
+    fn neighbours_join_into_1_mib_runs_with_alternating_devices() {
         let moves = [5, 103, 7, 3, 4, 50, 8, 6, 101].map(migrate);
         assert_eq!(jobs(moves.to_vec()), [vec![3, 4, 5, 6], vec![101], vec![7, 8], vec![103], vec![50]]);
     }
 
     #[test]
-    fn neighbours_that_go_to_different_devices_are_different_runs() {
+    fn neighbours_with_different_targets_are_separate_runs() {
         let elsewhere = Move::Migrate { extent: ExtentId(4), target: DeviceId(2) };
         assert_eq!(jobs(vec![migrate(5), elsewhere, migrate(3)]), [[3], [4], [5]]);
     }
 
     #[test]
-    fn other_moves_come_first_and_none_is_lost() {
+    fn probe_precedes_migrations_and_no_move_is_lost() {
         let probe = Move::Probe { device: SSD, direction: Direction::Read, len: KIB };
         assert_eq!(jobs(vec![migrate(5), probe, migrate(4)]), [vec![], vec![4, 5]]);
         let mut queue = Queue::new((0..90).map(migrate).collect(), KIB * 256, false);

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_takes_what_it_touches_and_the_longer_rest_stays() {
+    fn change_drops_touched_bytes_and_keeps_longer_rest() {
         let mut ahead = whole();
         ahead.cut(&piece(20..24));
         assert_eq!([0..4, 16..20, 20..24, 22..30].map(|range| read(&ahead, range)), [None; 4]);
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_of_an_extent_that_changes_is_dropped() {
+    fn read_ahead_in_flight_is_dropped_when_extent_changes() {
         let mut ahead = Ahead::new(MIB).unwrap();
         let (first, second) = (request(), request());
         ahead.expect(&piece(0..128), &first);
@@ -275,7 +275,7 @@ mod tests {
 
     /// One request brought two pieces of an extent, and the second piece got the bytes of the first.
     #[test]
-    fn a_piece_gets_its_own_bytes_alone() {
+    fn each_piece_of_shared_request_gets_own_bytes() {
         let (mut ahead, request) = (Ahead::new(MIB).unwrap(), request());
         ahead.expect(&piece(0..64), &request);
         ahead.expect(&piece(64..128), &request);
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_to_its_end_goes() {
+    fn read_ahead_is_dropped_when_read_to_end() {
         let mut ahead = whole();
         ahead.pass(&piece(0..64));
         assert_eq!(read(&ahead, 0..64), Some(0));
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn if_memory_is_short_what_came_first_goes() {
+    fn read_ahead_is_evicted_if_memory_is_short() {
         let mut ahead = whole();
         assert!(ahead.room(MIB - KIB * 512).is_some_and(|_| read(&ahead, 0..4).is_some()));
         assert!(ahead.room(MIB).is_some());

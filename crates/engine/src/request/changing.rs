@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_extent_is_settled_again_after_a_change_and_the_answer_is_another_one() {
+    fn settled_count_differs_after_changes_end() {
         let (changing, extent) = (Changing::default(), ExtentId(7));
         let before = changing.settled(extent);
         let first = changing.begin(extent);

@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn three_reads_in_order_make_a_stream_also_between_those_of_many_others() {
+    fn three_sequential_reads_make_a_stream_despite_interleaving() {
         let mut streams = streams();
         let found: Vec<Option<Step>> = (0..3 * 20)
             .map(|i| note(&mut streams, MIB * 100 * (i % 20) + KIB * 128 * (i / 20), KIB * 128))
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn three_reads_at_one_distance_make_a_stream_by_a_stride() {
+    fn three_reads_at_equal_distance_make_a_stride_stream() {
         let mut streams = streams();
         let stride = Step::Stride { distance: MIB, len: KIB * 128 };
         let found: Vec<Option<Step>> = (0..5).map(|i| note(&mut streams, MIB * i, KIB * 128)).collect();
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_of_a_stream_may_arrive_in_another_order() {
+    fn reads_of_a_stream_may_arrive_out_of_order() {
         let mut streams = streams();
         let order = [0, 1, 2, 4, 3, 5, 7, 6, 8, 9];
         let found: Vec<Option<Step>> =
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_grows_with_what_was_read_up_to_a_part_of_the_memory() {
+    fn window_grows_with_reads_up_to_share_of_memory() {
         let mut streams = streams();
         let size = KIB * 64;
         let mut windows = Vec::new();
@@ -407,7 +407,7 @@ mod tests {
     /// An old stream took random reads near its position for its own reads, for ever, and read ahead from
     /// there.
     #[test]
-    fn an_ended_stream_has_only_the_read_that_it_would_go_on_with() {
+    fn ended_stream_resumes_only_at_next_expected_read() {
         let size = KIB * 128;
         let note_at = |streams: &mut Streams, at: Bytes, secs: u64| {
             streams.note(&(at..at + size), || Nanos::from_secs(secs)).is_some()
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_been_looked_at_is_not_looked_at_again() {
+    fn sequential_stream_requests_no_range_twice() {
         let (mut streams, size) = (streams(), KIB * 96);
         (0..8).for_each(|i| _ = note(&mut streams, size * i, size));
         let (next, end) = (size * 9, (size * 9 + KIB * 768).align_up(KIB * 128));
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_been_looked_at_by_a_stride_is_not_looked_at_again() {
+    fn stride_stream_requests_no_range_twice() {
         let (mut streams, size) = (streams(), KIB * 64);
         (0..8).for_each(|i| _ = note(&mut streams, MIB * i, size));
         let ranges = |steps: Range<u64>| steps.map(|i| MIB * i..MIB * i + size).collect::<Vec<_>>();
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn extents_that_could_not_be_read_ahead_are_known_as_long_as_the_stream() {
+    fn stream_remembers_64_newest_failed_extents() {
         let mut streams = streams();
         (0..3).for_each(|i| _ = note(&mut streams, MIB * i, KIB * 128));
         let number = streams.get(0).number;
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn after_streams_that_ended_too_early_the_next_must_have_read_more() {
+    fn short_streams_raise_detection_threshold_until_long_streams() {
         let mut streams = streams();
         let found: Vec<bool> = (0..6).map(|file| read_file(&mut streams, file, 4)).collect();
         assert_eq!(found, [true, true, true, false, false, false], "they do not last");

@@ -30,7 +30,7 @@ fn records() -> [Record; 4] {
 }
 
 #[test]
-fn a_head_comes_back_as_it_was() {
+fn log_head_round_trips() {
     let bytes = encode_head(&HEAD_OF_TEST);
     assert_eq!(decode_head(&bytes, len(100)), Ok(HEAD_OF_TEST));
     assert_eq!(decode_head(&bytes, len(1 << 40)), Ok(HEAD_OF_TEST));
@@ -52,7 +52,7 @@ fn a_head_of_the_layout_without_owners_is_read() {
 
 /// A copy of the volume, opened equally often, accepted the log of the original.
 #[test]
-fn a_log_knows_its_opening_and_those_of_its_reader() {
+fn log_recognises_own_opening_and_openings_of_reader() {
     let known = [u64::MAX - 4, 77, (9 << 48) + 77, 1 << 47];
     assert_eq!(known.map(|owner| HEAD_OF_TEST.knows(owner)), [true; 4]);
     assert_eq!([0, 78, u64::MAX - 5].map(|owner| HEAD_OF_TEST.knows(owner)), [false; 3]);
@@ -65,7 +65,7 @@ fn a_log_knows_its_opening_and_those_of_its_reader() {
 }
 
 #[test]
-fn a_head_that_promises_more_than_there_is_is_refused() {
+fn log_head_with_impossible_capacity_or_end_is_rejected() {
     let of = |head: Head| decode_head(&encode_head(&head), len(100));
     assert!(of(Head { capacity: 101, ..HEAD_OF_TEST }).is_err(), "the log was cut short");
     assert!(of(Head { capacity: 0, ..HEAD_OF_TEST }).is_err());
@@ -77,7 +77,7 @@ fn a_head_that_promises_more_than_there_is_is_refused() {
 
 /// A daemon of another version left a log of another layout, and no message told the administrator.
 #[test]
-fn a_log_of_another_layout_is_told_from_no_log() {
+fn unknown_log_layout_is_distinguished_from_absent_log() {
     let mut bytes = encode_head(&HEAD_OF_TEST);
     bytes[7] = b'3';
     assert!(matches!(decode_head(&bytes, len(100)), Err(Invalid::Feature(_))));
@@ -89,7 +89,7 @@ fn a_log_of_another_layout_is_told_from_no_log() {
 
 /// The number of the first entry was damaged, and a part of the log was skipped silently.
 #[test]
-fn a_position_that_was_damaged_does_not_count() {
+fn damaged_log_position_is_rejected() {
     for at in [READER, FIRST, END, NEWEST, LOSS, READER_OWNER, FOUND_OWNER] {
         for bit in 0..64 {
             let mut bytes = encode_head(&HEAD_OF_TEST);
@@ -104,7 +104,7 @@ fn a_position_that_was_damaged_does_not_count() {
 }
 
 #[test]
-fn an_entry_counts_under_its_number_in_its_opening_and_volume_alone() {
+fn entry_requires_same_number_opening_and_volume() {
     let seal = Seal::new(Uuid([7; 16]), 5, Some(3));
     for record in records() {
         let bytes = seal.encode(40, &record);

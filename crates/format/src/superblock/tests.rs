@@ -121,7 +121,7 @@ fn forge_table(bytes: &mut [u8], volume: Uuid) {
 }
 
 #[test]
-fn a_volume_round_trips_from_any_of_its_devices() {
+fn volume_round_trips_from_any_device() {
     let superblock = volume();
     assert_eq!(superblock.verify(), Ok(()));
     for device in 0..3 {
@@ -134,7 +134,7 @@ fn a_volume_round_trips_from_any_of_its_devices() {
 }
 
 #[test]
-fn the_mark_of_a_device_that_was_given_up_changes_nothing_else() {
+fn marking_device_failed_changes_only_the_mark() {
     let mut bytes = volume().encode(DeviceId(1));
     let before = Header::decode(&bytes).unwrap();
     assert!(!before.given_up);
@@ -167,7 +167,7 @@ fn every_state_phase_layout_and_role_round_trips() {
 }
 
 #[test]
-fn an_adopted_disk_is_the_volume_and_holds_nothing_else() {
+fn adopted_disk_holds_only_the_volume() {
     let mut superblock = volume();
     adopt(&mut superblock);
     assert_eq!((superblock.adopted(), superblock.mapping()), (Some(DeviceId(2)), Mapping::OwnAddress));
@@ -192,7 +192,7 @@ fn an_adopted_disk_is_the_volume_and_holds_nothing_else() {
 }
 
 #[test]
-fn the_largest_device_table_fits_its_room() {
+fn largest_device_table_fits_reserved_room() {
     let mut superblock = volume();
     let room = device_table_room(MOST_DEVICES);
     for table in &mut superblock.tables {
@@ -216,7 +216,7 @@ fn the_largest_device_table_fits_its_room() {
 }
 
 #[test]
-fn a_table_of_another_epoch_is_left_to_the_caller() {
+fn device_table_of_older_opening_is_accepted() {
     let superblock = volume();
     let mut older = superblock.clone();
     (older.epoch, older.sequence) = (2, 5);
@@ -251,7 +251,7 @@ fn every_torn_sector_of_superblock_and_table_is_noticed() {
 }
 
 #[test]
-fn structures_of_other_volumes_and_zeros_are_distinguished() {
+fn foreign_structures_are_distinguished_from_zeros() {
     let superblock = volume();
     assert_eq!(DeviceTable::decode(&superblock.encode_table(), Uuid([1; 16])), Err(Invalid::Checksum));
     assert_eq!(DeviceTable::decode(&[0; 4096], superblock.volume), Err(Invalid::Absent));
@@ -260,7 +260,7 @@ fn structures_of_other_volumes_and_zeros_are_distinguished() {
 }
 
 #[test]
-fn another_format_is_refused_with_the_remedy() {
+fn unknown_feature_or_format_version_is_rejected() {
     let mut newer = volume();
     newer.features.incompat = 1 << 63;
     let error = Header::decode(&newer.encode(DeviceId(0))).unwrap_err();
@@ -311,7 +311,7 @@ fn unknown_codes_are_rejected() {
 }
 
 #[test]
-fn a_table_whose_counts_contradict_its_length_is_rejected() {
+fn device_table_with_counts_contradicting_length_is_rejected() {
     for (at, value) in [(32, 4), (33, 5), (34, 12), (35, 200)] {
         let (mut table, volume) = (volume().encode_table(), volume().volume);
         table[at] = value;
@@ -426,7 +426,7 @@ const OF_THE_VOLUME: &[(&[&str], Change)] = &[
 ];
 
 #[test]
-fn each_rule_of_a_superblock_has_a_volume_that_breaks_it() {
+fn violation_of_each_superblock_rule_is_rejected() {
     for (i, (values, change)) in OF_THE_HEADER.iter().enumerate() {
         let mut superblock = volume();
         change(&mut superblock);
@@ -437,7 +437,7 @@ fn each_rule_of_a_superblock_has_a_volume_that_breaks_it() {
 }
 
 #[test]
-fn each_rule_of_a_volume_has_a_volume_that_breaks_it() {
+fn violation_of_each_volume_rule_is_rejected() {
     for (i, (values, change)) in OF_THE_VOLUME.iter().enumerate() {
         let mut superblock = volume();
         change(&mut superblock);
@@ -449,7 +449,7 @@ fn each_rule_of_a_volume_has_a_volume_that_breaks_it() {
 }
 
 #[test]
-fn a_table_that_disagrees_with_the_superblock_is_rejected() {
+fn device_table_contradicting_superblock_is_rejected() {
     let superblock = volume();
     let header = || Header::decode(&superblock.encode(DeviceId(2))).unwrap();
     let mut fewer = table(&superblock);
@@ -462,7 +462,7 @@ fn a_table_that_disagrees_with_the_superblock_is_rejected() {
 }
 
 #[test]
-fn a_volume_without_what_it_does_not_need_is_accepted() {
+fn volume_without_optional_regions_is_accepted() {
     let mut superblock = volume();
     for (kind, copy) in [(RegionKind::Journal, 1), (RegionKind::PolicyState, 0), (RegionKind::Intents, 0)] {
         without(&mut superblock, kind, copy);

@@ -20,7 +20,7 @@ fn bytes_come_back_and_the_size_is_visible() {
 }
 
 #[test]
-fn the_file_takes_requests_of_any_offset_and_length() {
+fn volume_file_accepts_requests_of_any_offset_and_length() {
     let Some(machine) = Machine::start(Setup::of(MIB * 8), &[]) else { return };
     let file = machine.served().join("volume");
     let opened = OpenOptions::new().read(true).write(true).open(&file).unwrap();
@@ -81,7 +81,7 @@ fn many_requests_are_in_flight() {
 }
 
 #[test]
-fn attaching_twice_gives_one_device_and_detaching_removes_it() {
+fn second_attach_returns_same_device_and_detach_removes_device() {
     let Some(mut machine) = Machine::start(Setup::of(MIB * 64), &["umount"]) else { return };
     let attachment = machine.attachment();
     assert_eq!(attachment.device().unwrap(), None);
@@ -117,7 +117,7 @@ fn a_mounted_device_is_not_detached() {
 }
 
 #[test]
-fn a_volume_made_with_small_sectors_is_attached_with_them() {
+fn volume_formatted_with_512_byte_sectors_keeps_sector_size() {
     let Some(machine) = Machine::start(Setup::of(GIB), &["mkfs.xfs", "blockdev"]) else { return };
     run("mkfs.xfs", &[&"-q", &"-f", &"-s", &"size=512", &machine.store()]);
     let device = machine.attach();
@@ -128,7 +128,7 @@ fn a_volume_made_with_small_sectors_is_attached_with_them() {
 }
 
 #[test]
-fn a_daemon_is_protected_from_reclaim_or_says_what_is_missing() {
+fn daemon_is_protected_from_reclaim_or_reports_the_failure() {
     let Some(machine) = Machine::start(Setup { protected: true, ..Setup::of(MIB) }, &[]) else { return };
     let of_daemon = |name| fs::read_to_string(format!("/proc/{}/{name}", machine.daemon_id())).unwrap();
     let complained = |what| machine.said.iter().any(|line| line.contains(what));

@@ -8,12 +8,12 @@ use std::fs;
 use std::path::Path;
 
 #[test]
-fn ext4_keeps_its_files_and_is_clean() {
+fn ext4_files_survive_and_fsck_is_clean() {
     keeps_its_files("mkfs.ext4", &["-q"], "e2fsck", &["-fn"]);
 }
 
 #[test]
-fn xfs_keeps_its_files_and_is_clean() {
+fn xfs_files_survive_and_repair_is_clean() {
     keeps_its_files("mkfs.xfs", &["-q", "-f"], "xfs_repair", &["-n"]);
 }
 

@@ -38,7 +38,7 @@ fn requests_fail_at_once_and_a_restart_serves_again() {
 }
 
 #[test]
-fn a_stale_device_goes_with_its_last_mount() {
+fn stale_device_is_removed_with_the_last_mount() {
     let Some(mut machine) = Machine::start(Setup::of(MIB * 64), &["mkfs.ext4"]) else { return };
     let device = machine.attach();
     run("mkfs.ext4", &[&"-q", &device]);
@@ -58,7 +58,7 @@ fn a_stale_device_goes_with_its_last_mount() {
 }
 
 #[test]
-fn every_crash_can_be_followed_by_another() {
+fn repeated_crashes_leave_no_stale_device() {
     let Some(mut machine) = Machine::start(Setup::of(MIB), &[]) else { return };
     for _ in 0..5 {
         machine.attach();

@@ -10,7 +10,7 @@ use std::fs::File;
 use std::sync::mpsc;
 
 #[test]
-fn a_server_does_not_stop_while_its_file_is_open() {
+fn server_does_not_stop_while_the_file_is_open() {
     // A machine for its directory; the server under test runs beside its daemon, on a thread of this process.
     let Some(machine) = Machine::start(Setup::of(MIB), &[]) else { return };
     let (directory, store) = (machine.path("beside"), machine.path("another store"));
@@ -45,7 +45,7 @@ fn a_server_does_not_stop_while_its_file_is_open() {
 }
 
 #[test]
-fn a_second_daemon_is_refused_where_one_serves() {
+fn second_daemon_on_same_mount_is_refused() {
     let Some(machine) = Machine::start(Setup::of(MIB), &[]) else { return };
     let arena = Arena::new(MIB * 4);
     let ring = Ring::new(64, &arena).unwrap();

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gain_must_be_worth_it_and_beyond_doubt() {
+    fn change_requires_a_large_and_certain_gain() {
         let now = || "now".to_owned();
         assert_eq!(ruled(vec![candidate("a", 60.0, 10.0)]), (Ruling::Change, "a".into()));
         assert_eq!(ruled(vec![candidate("a", 96.0, 0.1)]), (Ruling::Keep, now()), "4 % is not worth it");
@@ -107,20 +107,20 @@ mod tests {
     }
 
     #[test]
-    fn the_fastest_of_those_that_are_sure_is_advised() {
+    fn fastest_certain_candidate_is_advised() {
         let others =
             vec![candidate("a", 80.0, 2.0), candidate("b", 70.0, 2.0), candidate("lucky", 50.0, 60.0)];
         assert_eq!(ruled(others), (Ruling::Change, "b".into()));
     }
 
     #[test]
-    fn what_is_unknown_is_no_reason_to_change() {
+    fn unknown_difference_leaves_choice_undecided() {
         let unknown = Candidate { difference: None, ..candidate("a", 50.0, 0.0) };
         assert_eq!(ruled(vec![unknown]).0, Ruling::Undecided);
     }
 
     #[test]
-    fn what_does_not_keep_up_is_advised_only_in_place_of_what_does_not_either() {
+    fn overloaded_candidate_replaces_only_overloaded_setup() {
         let slow = || Candidate { keeps_up: false, ..candidate("a", 60.0, 1.0) };
         assert_eq!(ruled(vec![slow()]).0, Ruling::Keep);
         let overloaded = Candidate { keeps_up: false, ..present() };
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gain_has_its_interval() {
+    fn choice_reports_the_interval_of_the_gain() {
         let choice = choose(&[present(), candidate("a", 60.0, 10.0)], 0);
         let gain = (choice.gain_ns_mean, choice.gain_ns_low, choice.gain_ns_high);
         assert_eq!(gain, (Some(40.0), Some(30.0), Some(50.0)));

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_knee_is_where_a_larger_ssd_gains_less_than_a_tenth() {
+    fn knee_is_size_before_gains_drop_below_a_tenth() {
         assert_eq!(knee(&[9.0, 5.0, 2.1, 2.0, 2.0]), Some(2));
         assert_eq!(knee(&[2.0, 2.0, 2.0]), Some(0), "any size will do");
         assert_eq!(knee(&[9.0, 5.0, 2.1, 1.0]), None, "the largest still gains");
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_reach_from_a_small_part_of_the_data_to_more_than_all() {
+    fn curve_sizes_range_from_fraction_to_excess_of_data() {
         let ssd = |text| [DeviceSetup::parse(DeviceClass::Ssd, text).unwrap()];
         let of = |text, data| factors(&ssd(text), Bytes(data));
         assert_eq!(of("20%,model=x25-m", 1000), [0.25, 0.5, 1.0, 2.0, 4.0, 8.0]);
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn ssds_alone_are_scaled_and_change_their_model() {
+    fn scaling_changes_only_ssd_sizes_and_models() {
         let parse = |class, text| DeviceSetup::parse(class, text).unwrap();
         let devices = [
             parse(DeviceClass::Ssd, "10MiB,model=x25-m"),

@@ -126,7 +126,7 @@ mod tests {
 
     /// The load is slow at times under both policies, which adds no uncertainty to the difference.
     #[test]
-    fn what_both_share_is_no_uncertainty_of_their_difference() {
+    fn common_load_variation_does_not_widen_the_difference() {
         let mut rng = Rng::new(3);
         let loads: Vec<f64> = (0..BATCHES).map(|_| 1000.0 + rng.below(100_000) as f64).collect();
         let one: Vec<Batch> = loads.iter().map(|&load| batch(100, load)).collect();
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn phases_that_last_longer_than_a_batch_widen_the_interval() {
+    fn phases_longer_than_a_batch_widen_the_interval() {
         let phases: Vec<Batch> =
             (0..BATCHES).map(|n| batch(100, if n % 4 < 2 { 100.0 } else { 300.0 })).collect();
         let wide = latency(std::slice::from_ref(&phases)).unwrap().half_width();
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_may_end_otherwise_widens_the_interval() {
+    fn spread_between_runs_widens_the_interval() {
         let run = |mean| vec![batch(100, mean); BATCHES];
         let alike = latency(&[run(100.0), run(100.0), run(100.0)]).unwrap();
         assert_eq!((alike.mean, alike.half_width()), (100.0, 0.0));
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn few_batches_tell_nothing() {
+    fn few_batches_give_no_interval() {
         let few = [vec![batch(10, 1.0), batch(0, 0.0), batch(10, 1.0), batch(0, 0.0), batch(10, 1.0)]];
         assert_eq!((latency(&few), difference(&few, &few)), (None, None));
     }

@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn another_price_may_change_the_choice() {
+    fn changed_device_price_can_change_the_choice() {
         let mixes = mixes();
         let found = dearer(&mixes, &all(&mixes), &[0, 1]);
         let changed: Vec<(&str, f64, bool, f64)> = found
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_is_better_than_what_is_faster() {
+    fn mix_meeting_the_target_beats_a_faster_mix() {
         let mixes = mixes();
         let [one, other] = [0, 1].map(|place| all(&mixes)[place].clone());
         let failing = Priced { holds: false, target_statistic_ns: Some(0.5), ..other.clone() };

@@ -230,7 +230,7 @@ mod tests {
     ";
 
     #[test]
-    fn mixes_are_all_that_have_room_the_cheapest_first() {
+    fn mixes_with_enough_room_are_listed_cheapest_first() {
         let prices = Prices::parse(TEXT).unwrap();
         let names = |data| prices.mixes(data).iter().map(Mix::name).collect::<Vec<_>>();
         // Four kinds of SSDs or none, with a disk or none.
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn invalid_price_list_is_rejected_with_the_cause() {
         for (from, to, expected) in [
             ("price = 300", "price = 300\nprice-per-gb = 1", "price-per-gb"),
             ("price-per-gb = 0.1", "price = 3", "only size"),

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_in_use_begins_with_its_layout_and_data_that_nobody_asks_for() {
+    fn used_volume_starts_with_recorded_layout_and_cold_data() {
         let begun = begun(Some(vec![8, 16]), vec![72]);
         let (filled, on_ssd) = (extents(&begun.load.filled), extents(&begun.on_ssd.unwrap()));
         // 20 untouched extents beside the touched extents, one of them without data.
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn untouched_extents_are_taken_from_everywhere_and_none_is_touched() {
+    fn untouched_extents_are_spread_between_touched_extents() {
         assert_eq!(untouched(&[0, 1, 5], 10, 7), [2, 3, 4, 6, 7, 8, 9]);
         assert_eq!(untouched(&[0, 1, 5], 10, 2), [2, 6]);
         assert_eq!(untouched(&[0, 1, 5], 10, 100).len(), 7);

@@ -210,7 +210,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_recording_that_tells_nothing_is_refused_with_the_remedy() {
+    fn uninformative_recording_is_rejected_with_a_remedy() {
         let few: Vec<Arrival> = (0..10).map(|n| read_at(n, n)).collect();
         let flushes: Vec<Arrival> = (0..200)
             .map(|n| Arrival {
@@ -227,7 +227,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn requests_of_one_moment_are_in_one_batch() {
+    fn simultaneous_requests_share_a_batch() {
         let all: Vec<Arrival> = (0..200).map(|n| read_at(n, if n < 150 { n } else { 150 })).collect();
         let begins = window(&all, 1000).unwrap().batches(10);
         assert_eq!(begins, [100, 110, 120, 130, 140, 150].map(Nanos::from_millis));

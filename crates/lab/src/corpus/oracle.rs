@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn costs_are_those_of_the_models() {
+    fn costs_reflect_disk_seeks_and_ssd_speed() {
         let (ssd, disk) = (costs("x25-m"), costs("mba3073"));
         assert!(
             (4.0..8.0).contains(&disk.position[0]),
@@ -280,7 +280,7 @@ mod tests {
 
     /// The second extent is read at random, the third in sequence as often, the fourth least.
     #[test]
-    fn what_is_scattered_belongs_on_the_ssd_and_what_is_sequential_does_not() {
+    fn oracle_prefers_random_over_sequential_extents_for_ssd() {
         let request = |op, offset| Request { op, offset: Bytes(offset), len: Bytes(4096) };
         let second = (0..30).map(|n| request(Op::Read, (128 << 10) + n * 7 % 32 * 4096));
         let third = (0..30).map(|n| request(Op::Read, (256 << 10) + n * 4096));

@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn recovery_ends_where_two_intervals_are_near_the_steady_state() {
+    fn recovery_needs_two_intervals_near_steady_state() {
         let latencies = [900.0, 500.0, 105.0, 300.0, 110.0, 108.0, 100.0];
         let all: Vec<Piece> = latencies.iter().zip(0..).map(|(&ns, s)| piece(f64::from(s), ns)).collect();
         let all: Vec<&Piece> = all.iter().collect();

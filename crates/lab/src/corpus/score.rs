@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_judged_by_its_ratios_to_the_best_of_each_cell() {
+    fn row_scores_are_ratios_to_best_row_per_cell() {
         // In the last cell no row fits that counts as a base of ratios. The first two cells have a bound.
         let cells = [&[100, 200][..], &[400, 100], &[100, 102], &[]].map(cell).to_vec();
         let mut ran = Ran { rows: rows(), cells, missing_cells: Vec::new() };

@@ -32,7 +32,7 @@ const READS: &str = "zipf,theta=1.1,unit=128KiB,clients=2,read=100%,span=128MiB,
 const QUICKLY: How = How { quick: true, threads: Some(2) };
 
 #[test]
-fn a_seed_gives_the_same_cells_and_another_seed_others() {
+fn seed_determines_the_cells_of_the_corpus() {
     let one = corpus(1);
     assert_eq!(one, corpus(1));
     // Fixed for seed 1 for ever: a change of the generator changes the meaning of figures.
@@ -49,7 +49,7 @@ fn a_seed_gives_the_same_cells_and_another_seed_others() {
 }
 
 #[test]
-fn cells_of_a_known_trace_do_not_depend_on_its_folder_and_a_given_trace_adds_cells_alone() {
+fn trace_cells_ignore_folder_and_given_traces_add_cells() {
     let names = |cells: Vec<Cell>| cells.into_iter().map(|cell| cell.name).collect::<BTreeSet<_>>();
     let with = |folder: &str, given: &[&str]| {
         let given: Vec<_> = given.iter().map(std::path::PathBuf::from).collect();
@@ -61,7 +61,7 @@ fn cells_of_a_known_trace_do_not_depend_on_its_folder_and_a_given_trace_adds_cel
 }
 
 #[test]
-fn a_corpus_has_all_loads_devices_sizes_and_beginnings() {
+fn corpus_covers_all_loads_devices_sizes_and_beginnings() {
     let cells = corpus(1);
     assert!(cells.len() >= 150, "{}", cells.len());
     let distinct = |of: fn(&Cell) -> String| cells.iter().map(of).collect::<BTreeSet<String>>();
@@ -113,7 +113,7 @@ fn halves_are_alike_and_follow_from_the_name() {
 
 /// 1024 extents, 103 slots for 10 %: a tenth of the slots is free, five are the volume's.
 #[test]
-fn a_beginning_puts_on_the_ssd_what_fits_for_every_policy() {
+fn initial_layout_is_the_same_under_every_policy() {
     let (_, neutral) = room(1024, 10);
     assert_eq!(neutral, 88);
     for (beginning, expected) in
@@ -139,7 +139,7 @@ fn a_beginning_puts_on_the_ssd_what_fits_for_every_policy() {
 }
 
 #[test]
-fn what_another_policy_left_is_what_its_run_ended_with() {
+fn layout_left_by_a_policy_fits_the_ssd() {
     let cell = tiny(READS, 25, Beginning::LeftBy("wardrop"));
     let list = layout::on_ssd(&cell, 1024, braid_base::KIB * 128, true).unwrap();
     let extents: u64 = list.iter().map(|range| (range.end - range.start) / (braid_base::KIB * 128)).sum();
@@ -149,7 +149,7 @@ fn what_another_policy_left_is_what_its_run_ended_with() {
 
 /// Nothing overlaps and all data is read: the oracle's predictions come true.
 #[test]
-fn under_one_client_that_reads_the_oracle_is_better_than_what_was_there() {
+fn oracle_beats_untouched_layout_under_one_reader() {
     let load = "zipf,theta=1.1,unit=128KiB,clients=1,read=100%,span=128MiB,requests=endless";
     for beginning in [Beginning::OnDisks, Beginning::ByAddress, Beginning::Striped] {
         let ran = run(&[tiny(load, 25, beginning)], &rows(), QUICKLY, &mut Kept::nothing(), |_| (), |_| ())
@@ -180,7 +180,7 @@ fn the_oracle_is_never_worse_than_an_untouched_layout() {
 }
 
 #[test]
-fn a_run_has_figures_of_all_rows_and_the_same_ones_again_from_a_file_of_another_run() {
+fn kept_results_reproduce_the_figures_of_all_rows() {
     let cells = [tiny(READS, 115, Beginning::OnDisks), tiny(READS, 25, Beginning::Striped)];
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("results");
@@ -215,7 +215,7 @@ fn a_run_has_figures_of_all_rows_and_the_same_ones_again_from_a_file_of_another_
 }
 
 #[test]
-fn rows_are_filtered_by_their_names_and_another_policy_is_one_row_more() {
+fn rows_are_filtered_by_name_and_extended_by_policy() {
     let of = |texts: &[&str]| chosen(&texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>());
     let names = |texts: &[&str]| of(texts).unwrap().into_iter().map(|row| row.name).collect::<Vec<_>>();
     let all: Vec<String> = rows().into_iter().map(|row| row.name).collect();
@@ -235,7 +235,7 @@ fn rows_are_filtered_by_their_names_and_another_policy_is_one_row_more() {
 }
 
 #[test]
-fn cells_are_those_whose_names_contain_a_part() {
+fn cells_are_selected_by_name_parts() {
     let of = |half, parts: &[&str], most| {
         sample(corpus(1), half, &parts.iter().map(|part| (*part).to_owned()).collect::<Vec<_>>(), most)
     };
@@ -255,7 +255,7 @@ fn cells_are_those_whose_names_contain_a_part() {
 
 /// Concatenated files of two runs, each with a head.
 #[test]
-fn results_with_other_rows_and_cells_are_completed_and_merged() {
+fn partial_results_are_completed_and_merged() {
     let cells = [tiny(READS, 115, Beginning::OnDisks), tiny(READS, 25, Beginning::Striped)];
     let folder = tempfile::tempdir().unwrap();
     let chosen = |names: &[&str]| chosen(&names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>()).unwrap();
@@ -288,7 +288,7 @@ fn results_with_other_rows_and_cells_are_completed_and_merged() {
 
 /// 1 % of 128 MiB is less than the smallest device. The other cells count.
 #[test]
-fn a_cell_whose_ssd_is_too_small_fits_no_row_and_ends_nothing() {
+fn too_small_ssd_fits_no_row_without_ending_run() {
     let small = [Beginning::LeftBy("equi"), Beginning::Striped].map(|beginning| tiny(READS, 1, beginning));
     let cells = small.into_iter().chain([tiny(READS, 25, Beginning::OnDisks)]).collect::<Vec<_>>();
     let ran = run(&cells, &rows(), QUICKLY, &mut Kept::nothing(), |_| (), |_| ()).unwrap();
@@ -299,7 +299,7 @@ fn a_cell_whose_ssd_is_too_small_fits_no_row_and_ends_nothing() {
 }
 
 #[test]
-fn each_policy_that_there_is_runs() {
+fn rows_cover_every_policy() {
     let rows = rows();
     let of_row = |row: &Row| row.policy.split(',').next().map(str::to_owned);
     let run: BTreeSet<String> = rows.iter().filter_map(of_row).collect();

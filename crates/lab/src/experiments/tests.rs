@@ -9,7 +9,7 @@ use braid_base::Bytes;
 const HOW: How = How { seed: 1, seeds: Seeds::Fixed(1), quick: false, threads: None };
 
 #[test]
-fn ids_are_unique_and_begin_with_their_system() {
+fn ids_are_unique_and_start_with_the_system_name() {
     let mut ids: Vec<&str> = all().iter().map(|experiment| experiment.id).collect();
     assert!(all().iter().all(|e| e.id.split_once('/').is_some_and(|(system, _)| system == e.paper.system)));
     let count = ids.len();
@@ -19,7 +19,7 @@ fn ids_are_unique_and_begin_with_their_system() {
 }
 
 #[test]
-fn all_of_wu_and_reddy_is_there() {
+fn experiments_cover_wu_and_reddy() {
     for figure in ["fig1", "fig5", "fig6", "fig7", "fig8", "fig9", "fig10", "fig11", "table3"] {
         assert_eq!(find(&[format!("wardrop/{figure}")]).unwrap().len(), 1, "{figure}");
     }
@@ -28,7 +28,7 @@ fn all_of_wu_and_reddy_is_there() {
 }
 
 #[test]
-fn all_of_xiao_and_others_is_there() {
+fn experiments_cover_xiao_et_al() {
     for part in ["table1", "fig1", "fig2", "fig3", "fig4", "table2", "fig5"] {
         assert_eq!(find(&[format!("pass/{part}")]).unwrap().len(), 1, "{part}");
     }
@@ -38,7 +38,7 @@ fn all_of_xiao_and_others_is_there() {
 
 /// The workloads are made from figure 4; tests of the workloads compare them with the figure.
 #[test]
-fn all_of_hayashi_and_komoda_is_there() {
+fn experiments_cover_hayashi_and_komoda() {
     for figure in ["fig5", "fig6", "fig7", "fig8", "fig9", "fig10"] {
         assert_eq!(find(&[format!("exclusive/{figure}")]).unwrap().len(), 1, "{figure}");
     }
@@ -50,7 +50,7 @@ fn all_of_hayashi_and_komoda_is_there() {
 }
 
 #[test]
-fn all_of_the_hystor_study_is_there() {
+fn experiments_cover_the_hystor_study() {
     for part in ["patterns", "postmark", "email", "tpch", "metadata", "scrub", "chunk"] {
         assert_eq!(find(&[format!("hystor/{part}")]).unwrap().len(), 1, "{part}");
     }
@@ -61,7 +61,7 @@ fn all_of_the_hystor_study_is_there() {
 /// The place is the size of the SSD. Data is on the disk beforehand, placed by a policy other than the
 /// learning policy.
 #[test]
-fn a_place_is_filled_in_for_devices_and_blocks_have_the_size_of_their_series() {
+fn axis_sets_device_size_and_series_sets_block_size() {
     let chunk = find(&["hystor/chunk".to_owned()]).unwrap()[0];
     let setups = plan(chunk, HOW).unwrap();
     let size = |setup: &crate::Setup| setup.devices[0].size;
@@ -71,7 +71,7 @@ fn a_place_is_filled_in_for_devices_and_blocks_have_the_size_of_their_series() {
 }
 
 #[test]
-fn all_of_chen_and_others_is_there() {
+fn experiments_cover_chen_et_al() {
     for part in ["fig1-writes", "fig1-reads", "model", "fig3-db2", "fig4-web", "fig5-db2", "wear"] {
         assert_eq!(find(&[format!("working-set/{part}")]).unwrap().len(), 1, "{part}");
     }
@@ -97,7 +97,7 @@ fn a_place_is_filled_in_and_a_mirror_begins_with_both_copies() {
 }
 
 #[test]
-fn every_declaration_says_what_is_published_and_what_differs() {
+fn declarations_state_published_results_and_differences() {
     for e in all() {
         assert!(!e.title.is_empty() && !e.place.is_empty() && !e.published.is_empty(), "{}", e.id);
         assert!(!e.paper.differs.is_empty() && !e.measures.is_empty(), "{}", e.id);
@@ -171,7 +171,7 @@ fn beginning(load: &str, seed: u64) -> Vec<String> {
 
 /// Ten runs of a load that ignores its seed are one sample: the seed draws the assumed parameters.
 #[test]
-fn every_load_follows_its_seed() {
+fn every_load_depends_on_the_seed() {
     for e in all() {
         let loads = |seed: u64| -> Vec<String> {
             let setups = plan(e, How { seed, ..HOW }).unwrap();
@@ -194,7 +194,7 @@ fn every_load_follows_its_seed() {
 
 /// The run in `instead` measures something other than the claim.
 #[test]
-fn a_reason_is_another_run() {
+fn alternative_run_differs_from_the_claim() {
     for claim in all().iter().flat_map(|e| e.claims) {
         let of_claim: Vec<&str> = claim.tests.iter().flat_map(|test| test.quantity.series()).collect();
         let is_other = |quantity: &Quantity| {
@@ -206,7 +206,7 @@ fn a_reason_is_another_run() {
 }
 
 #[test]
-fn what_a_seed_draws_is_within_its_range_and_used() {
+fn drawn_parameters_stay_in_range_and_are_used() {
     for e in all() {
         for jitter in e.jitter {
             assert!(jitter.low < jitter.high, "{}: {jitter:?}", e.id);
@@ -252,7 +252,7 @@ fn claims_of_papers_and_of_ours_are_told_apart() {
 }
 
 #[test]
-fn claims_speak_of_series_places_and_measures_that_are_there() {
+fn claims_refer_to_existing_series_places_and_measures() {
     for e in all() {
         let labels: Vec<&str> = e.series.iter().map(|series| series.label).collect();
         for (place, label) in labels.iter().enumerate() {
@@ -304,14 +304,14 @@ fn every_simulation_can_be_set_up() {
 }
 
 #[test]
-fn an_unknown_name_is_answered_with_those_that_are_known() {
+fn unknown_experiment_is_rejected_with_known_names() {
     let error = find(&["wardrop/fig99".to_owned()]).unwrap_err().to_string();
     assert!(error.contains("'wardrop/fig99'") && error.contains("wardrop/fig6"), "{error}");
 }
 
 /// A file has the same fields as a constant, and the same meaning.
 #[test]
-fn every_declaration_is_the_same_after_a_turn_through_toml() {
+fn declarations_survive_a_toml_round_trip() {
     for e in all() {
         let text = e.to_toml();
         let back = Experiment::from_toml(&text).unwrap_or_else(|error| panic!("{}: {error}\n{text}", e.id));
@@ -349,7 +349,7 @@ tests = [{ quantity = { number = "ratio", measure = "throughput", of = "stripe",
 "#;
 
 #[test]
-fn an_experiment_from_a_file_runs_beside_those_that_are_built_in() {
+fn experiment_file_runs_beside_built_in_experiments() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("mine.toml");
     std::fs::write(&path, MINE).unwrap();
@@ -381,7 +381,7 @@ fn an_experiment_from_a_file_runs_beside_those_that_are_built_in() {
 }
 
 #[test]
-fn what_is_wrong_with_a_file_is_named() {
+fn invalid_experiment_file_is_rejected_with_the_cause() {
     let wrong = |from: &str, to: &str, named: &[&str]| {
         assert!(MINE.contains(from), "{from}");
         let error = Experiment::from_toml(&MINE.replace(from, to)).expect_err(to).to_string();

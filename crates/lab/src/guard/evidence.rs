@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn the_more_a_mode_gains_the_sooner_it_is_switched_to() {
+    fn larger_gain_switches_mode_sooner() {
         assert_eq!(switch(|_| vec![Some(2.0), Some(1.0), Some(1.5)]), Some((5, 1)));
         assert_eq!(switch(|_| vec![Some(1.2), Some(1.3), Some(1.0)]), Some((23, 2)));
         assert_eq!(switch(|_| vec![Some(1.04), Some(1.0)]), None);
@@ -63,13 +63,13 @@ mod tests {
 
     /// A mode that moves much at first and is the best afterwards is kept.
     #[test]
-    fn what_was_lost_for_a_time_is_gained_again() {
+    fn early_loss_with_later_gain_keeps_the_mode() {
         let invests = |batch: usize| vec![Some(if batch < 4 { 2.0 } else { 0.5 }), Some(1.0)];
         assert_eq!(switch(invests), None);
     }
 
     #[test]
-    fn a_mode_without_figures_is_no_choice_and_the_present_one_needs_some() {
+    fn switch_needs_figures_of_both_modes() {
         assert_eq!(switch(|_| vec![Some(9.0), None]), None);
         assert_eq!(switch(|_| vec![None, Some(1.0)]), None);
     }

@@ -101,7 +101,7 @@ mod tests {
     use braid_base::{KIB, Rng, TIB};
 
     #[test]
-    fn a_whole_volume_is_its_own_image() {
+    fn whole_scale_maps_requests_to_themselves() {
         let request = Request { op: Op::Read, offset: Bytes(12345), len: Bytes(678) };
         assert_eq!(Scale::WHOLE.request(request, 7), Some(request));
         assert_eq!(Scale::WHOLE.image(Bytes(98765)), Bytes(98765));
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn each_run_has_one_piece_in_the_image_and_what_follows_each_other_still_does() {
+    fn image_takes_one_piece_per_run_and_keeps_streams() {
         let scale = Scale::of(5, MIB * 4096, KIB * 128);
         assert_eq!(scale.one_in(), 8);
         let (mut begin, mut pieces) = (Bytes::ZERO, Vec::new());
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn about_as_many_small_requests_are_in_it_as_pieces() {
+    fn image_receives_small_requests_in_proportion_to_pieces() {
         let scale = Scale::of(16, TIB, KIB * 128);
         let mut rng = Rng::new(5);
         let read = |offset| Request { op: Op::Read, offset: Bytes(offset), len: KIB * 4 };
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_volume_is_not_divided_and_a_large_one_not_without_bound() {
+    fn small_volume_is_not_divided_and_division_is_bounded() {
         assert_eq!(Scale::of(64, MIB * 300, KIB * 128).one_in(), 1);
         assert_eq!(Scale::of(64, MIB * 3072, KIB * 128).one_in(), 8);
         assert_eq!(Scale::of(1 << 40, TIB * 256, KIB * 128).one_in(), MOST);

@@ -20,7 +20,7 @@ fn run(policy: &str) -> Outcome {
 }
 
 #[test]
-fn the_mode_is_the_best_one_for_the_load_and_the_same_each_time() {
+fn guard_switches_to_the_best_mode_reproducibly() {
     let [tier, cache, auto] = ["tier", "cache", "auto"].map(|mode| run(&format!("equi,mode={mode}")));
     let mean = |outcome: &Outcome| outcome.all.latency.mean;
     assert!(mean(&cache) < 0.8 * mean(&tier), "the load tells modes apart");
@@ -33,7 +33,7 @@ fn the_mode_is_the_best_one_for_the_load_and_the_same_each_time() {
 
 /// The disk has no room for all homes.
 #[test]
-fn a_mode_that_does_not_fit_the_devices_is_left_out() {
+fn mode_too_large_for_the_devices_is_left_out() {
     let run = simulate(&scattered("equi,mode=auto", "95%,model=barracuda-7200.12")).expect("it runs");
     let left_out = |mode: &str| run.outcome.notes.iter().any(|note| note.contains(mode));
     assert!(left_out("mode=cache") && !left_out("mode=mixed"), "{:?}", run.outcome.notes);
@@ -42,7 +42,7 @@ fn a_mode_that_does_not_fit_the_devices_is_left_out() {
 
 /// Dirty blocks would be on one SSD alone.
 #[test]
-fn a_volume_of_two_copies_stays_in_its_mode() {
+fn two_copy_volume_never_switches_mode() {
     let setup = Setup { copies: 2, ..scattered("equi,mode=auto", "200%,model=barracuda-7200.12") };
     let devices = setup.devices.iter().map(|device| DeviceSetup { count: 2, ..device.clone() }).collect();
     let outcome = simulate(&Setup { devices, ..setup }).expect("it runs").outcome;
@@ -104,7 +104,7 @@ fn verdicts(one_in: u64, is_measured: bool, took: Nanos, seconds: u64) -> Vec<Ve
 }
 
 #[test]
-fn ghosts_of_a_part_of_a_volume_compare_as_those_of_the_whole_do() {
+fn partial_ghosts_compare_modes_like_whole_ghosts() {
     let ratio = |one_in: u64| {
         let after_20_s = verdicts(one_in, false, Nanos::from_millis(1), 60).split_off(4);
         let sum =
@@ -118,7 +118,7 @@ fn ghosts_of_a_part_of_a_volume_compare_as_those_of_the_whole_do() {
 
 /// The ghost of the present mode takes some 8 ms; the volume takes 1 ms.
 #[test]
-fn what_simulations_with_wrong_models_say_is_no_reason_to_switch() {
+fn wrong_measured_models_turn_switching_off() {
     let switches = |is_measured: bool, took: u64| {
         let verdicts = verdicts(1, is_measured, Nanos::from_millis(took), 300);
         let switches = verdicts.iter().filter(|verdict| verdict.switch == Some(1)).count();

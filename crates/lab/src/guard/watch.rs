@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_that_wait_for_answers_are_told_with_their_time_to_think() {
+    fn waiting_clients_are_a_closed_loop_with_think_time() {
         let two = |number: u64| [(10 * number, 8), (10 * number + 1, 8)];
         let Guests::Closed { clients, think } = watched(&(0..500).flat_map(two).collect::<Vec<_>>()) else {
             panic!("it is a closed loop")
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_at_times_of_their_own_are_an_open_loop() {
+    fn requests_at_random_times_are_an_open_loop() {
         let mut rng = Rng::new(3);
         let mut at = 0;
         let requests: Vec<(u64, u64)> = (0..2000)
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_no_room_for_is_no_part_of_a_batch() {
+    fn arrivals_beyond_batch_capacity_are_dropped() {
         let mut watch = Watch::new(Nanos::ZERO, 0, Scale::WHOLE, 60);
         (0..59).for_each(|n| watch.asks(Nanos(n), READ));
         assert!(!watch.is_full());

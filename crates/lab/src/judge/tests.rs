@@ -103,7 +103,7 @@ const WORDS: Published = Published::Words;
 const AHEAD: Bound = Bound::MoreThan(1.0);
 
 #[test]
-fn lie_a_policy_swapped_with_its_rival() {
+fn swapping_policy_and_rival_reverses_the_ruling() {
     assert_eq!(ruled(ratio(POLICY, &[STRIPE], 8), WORDS, AHEAD), Holds);
     assert_eq!(ruled(ratio(STRIPE, &[POLICY], 8), WORDS, AHEAD), Fails);
     // The best of several is the rival: beating one series is not enough.
@@ -120,7 +120,7 @@ fn lie_a_bound_turned_round() {
 }
 
 #[test]
-fn lie_a_range_with_one_end() {
+fn range_bound_checks_both_ends() {
     let published = Published::Range(1.02, 1.05);
     let between = |ours: f64| of_numbers(published, Bound::Between(1.02, 1.05), &[ours]).unwrap();
     assert_eq!([0.81, 1.0, 1.03, 1.19].map(between), [Fails, Fails, Holds, Fails]);
@@ -151,7 +151,7 @@ fn lie_the_peak_is_elsewhere() {
 }
 
 #[test]
-fn lie_it_saves_most_where_another_pair_saves_more() {
+fn most_saving_fails_if_a_rival_pair_saves_more() {
     let most = |of, others| Quantity::Most { measure: Measure::Throughput, of, others };
     // 1.57 times the SSD, and 3.0 times the disk.
     assert_eq!(ruled(most((POLICY, SSD), &[(POLICY, HDD)]), WORDS, AHEAD), Fails);
@@ -159,7 +159,7 @@ fn lie_it_saves_most_where_another_pair_saves_more() {
 }
 
 #[test]
-fn lie_one_seed_is_a_verdict() {
+fn one_seed_gives_no_verdict() {
     let one = seeds(1, TRUTH);
     assert_eq!(ruled_over(&one, RATIO, WORDS, AHEAD), OneSeed);
     assert_eq!(ruled_over(&one, RATIO, WORDS, Bound::LessThan(1.0)), OneSeed);
@@ -169,7 +169,7 @@ fn lie_one_seed_is_a_verdict() {
 }
 
 #[test]
-fn lie_runs_that_ignore_their_seed_are_ten_samples() {
+fn seed_independent_runs_count_as_one_seed() {
     let same: Vec<Vec<Table>> = (0..10).map(|_| seeds(1, TRUTH).remove(0)).collect();
     assert_eq!(ruled_over(&same, RATIO, WORDS, AHEAD), OneSeed);
     // Another series may follow the seed.
@@ -183,7 +183,7 @@ fn lie_runs_that_ignore_their_seed_are_ten_samples() {
 }
 
 #[test]
-fn lie_a_policy_is_judged_beside_an_ssd_that_is_not_the_papers() {
+fn policy_claim_is_untestable_if_ssd_differs_from_paper() {
     const OFF: &[Baseline] = &[
         Baseline {
             quantity: Quantity::Value { measure: Measure::Throughput, series: HDD, at: 8 },
@@ -216,7 +216,7 @@ fn lie_a_policy_is_judged_beside_an_ssd_that_is_not_the_papers() {
 }
 
 #[test]
-fn lie_far_more_or_less_than_is_published_confirms_it() {
+fn result_far_from_published_number_does_not_hold() {
     let at_least_one = |published, ours: f64| {
         of_numbers(Published::Number(published), Bound::AtLeast(1.0), &[ours]).unwrap()
     };
@@ -253,7 +253,7 @@ fn lie_the_mean_of_each_seeds_own_extreme() {
 }
 
 #[test]
-fn lie_it_grows_and_the_ends_hide_a_dip() {
+fn dip_between_end_points_refutes_a_rise() {
     let rise = |series| Quantity::Rise { measure: Measure::Throughput, series, from: 1, to: 8 };
     let fall = |series, from| Quantity::Fall { measure: Measure::Throughput, series, from, to: 8 };
     assert_eq!(ruled(rise(POLICY), WORDS, AHEAD), Holds);
@@ -292,7 +292,7 @@ fn lie_a_place_without_a_value_was_not_the_worst() {
 }
 
 #[test]
-fn lie_seeds_that_do_not_agree_agree_on_average() {
+fn disagreeing_seeds_leave_the_claim_undecided() {
     assert_eq!(of_numbers(WORDS, AHEAD, &[1.2, 1.3, 1.25]), Some(Holds));
     assert_eq!(of_numbers(WORDS, AHEAD, &[0.8, 1.4, 1.25]), Some(Undecided));
     assert_eq!(of_numbers(WORDS, AHEAD, &[0.8, 0.7, 0.75]), Some(Fails));
@@ -300,7 +300,7 @@ fn lie_seeds_that_do_not_agree_agree_on_average() {
 }
 
 #[test]
-fn lie_one_setting_speaks_for_another() {
+fn variant_of_a_policy_is_judged_separately() {
     let ahead = test(ratio(POLICY, &[SSD], 8), WORDS, AHEAD);
     let judged = judged_of(experiment(), ahead, Origin::Paper, &seeds(5, TRUTH));
     let of = |verdict: &Verdict| (verdict.of.clone().unwrap(), verdict.ruling.unwrap());
@@ -320,7 +320,7 @@ fn lie_a_twentieth_of_a_run_is_a_run() {
 
 /// A constant sentence is no reason: the run with the reason changed is made with the other runs.
 #[test]
-fn a_claim_that_fails_comes_with_the_run_that_says_why() {
+fn failed_claim_reports_the_alternative_run() {
     const OTHER: &[Quantity] = &[ratio(POLICY, &[HDD], 8)];
     let with = |bound| {
         let claims =
@@ -336,7 +336,7 @@ fn a_claim_that_fails_comes_with_the_run_that_says_why() {
 }
 
 #[test]
-fn a_best_place_comes_with_those_that_cannot_be_told_from_it() {
+fn best_place_range_covers_indistinguishable_places() {
     let mut level = TRUTH;
     level[0] = [20.0, 24.05, 24.1, 23.0];
     let place = Quantity::BestPlace { measure: Measure::Throughput, series: SSD };
@@ -350,7 +350,7 @@ fn a_best_place_comes_with_those_that_cannot_be_told_from_it() {
 }
 
 #[test]
-fn what_speaks_most_against_a_claim_counts() {
+fn worst_test_ruling_decides_the_claim() {
     let by_weight = [Holds, OtherMargin, Tie, Undecided, Fails, Untestable, OneSeed, TooShort];
     assert!(by_weight.is_sorted());
     let mut tests = vec![test(RATIO, WORDS, AHEAD), test(ratio(HDD, &[SSD], 8), WORDS, AHEAD)];

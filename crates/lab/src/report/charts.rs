@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn an_axis_is_logarithmic_if_one_curve_is_twenty_times_another() {
+    fn axis_is_logarithmic_if_curves_differ_twentyfold() {
         assert_eq!(distribution(&table(&[&[1.0, 2.0], &[30.0, 39.0]])), LINEAR);
         assert_eq!(distribution(&table(&[&[1.0, 2.0], &[30.0, 41.0]])), LOGARITHMIC);
         assert_eq!(distribution(&table(&[&[1.0, 2.0], &[0.0, 41.0]])), LOGARITHMIC_WITH_ZERO);

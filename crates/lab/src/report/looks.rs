@@ -102,7 +102,7 @@ mod tests {
 
     /// There were two dashes, so curves with three settings looked the same.
     #[test]
-    fn no_two_curves_of_a_plot_look_the_same() {
+    fn curves_of_one_plot_have_distinct_looks() {
         let studies = studies();
         let looks = Looks::of(&studies);
         for study in &studies {
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_system_looks_the_same_in_all_plots() {
+    fn system_looks_the_same_in_all_plots() {
         let studies = studies();
         let looks = Looks::of(&studies);
         let mut known: BTreeMap<(String, String), Look> = BTreeMap::new();

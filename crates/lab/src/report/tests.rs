@@ -51,7 +51,7 @@ fn elements(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_page_is_well_formed_and_needs_nothing_but_itself() {
+fn page_is_well_formed_and_self_contained() {
     let studies = studies();
     let page = page(&studies);
     let elements = elements(&page);
@@ -76,7 +76,7 @@ fn the_page_is_well_formed_and_needs_nothing_but_itself() {
 
 /// The charts' data is embedded in the page, and cannot end its script.
 #[test]
-fn charts_have_the_values_their_spread_and_those_of_the_paper() {
+fn charts_embed_values_spread_and_published_numbers() {
     let mut studies = studies();
     studies[1].series[0].label = "</script><b>disk</b>".to_owned();
     studies[1].tables[0].half_widths[0][1] = 0.25;
@@ -101,7 +101,7 @@ fn charts_have_the_values_their_spread_and_those_of_the_paper() {
 }
 
 #[test]
-fn the_page_says_what_the_declarations_say() {
+fn page_shows_the_text_of_the_declarations() {
     let studies = studies();
     let page = page(&studies);
     let plain = |text: &str| {
@@ -122,7 +122,7 @@ fn the_page_says_what_the_declarations_say() {
 
 /// Claims of papers come first. Braid's aims are not counted with the claims; rows of tables are counted.
 #[test]
-fn the_first_table_counts_claims_of_papers_by_what_became_of_them() {
+fn first_table_tallies_paper_claims_by_standing() {
     use crate::experiment::Origin;
     use tally::Standing;
     let mut studies = studies();
@@ -157,7 +157,7 @@ fn the_first_table_counts_claims_of_papers_by_what_became_of_them() {
 }
 
 #[test]
-fn the_document_has_a_row_for_each_claim_with_its_worst_number_and_reason() {
+fn claim_row_has_worst_number_and_reason() {
     let mut studies = studies();
     let all: usize = studies.iter().map(|study| study.claims.len()).sum();
     let claim = &mut studies[1].claims[2];
@@ -190,7 +190,7 @@ fn the_document_has_a_row_for_each_claim_with_its_worst_number_and_reason() {
 
 /// One seed gave "holds", without a mark.
 #[test]
-fn one_seed_gives_numbers_and_no_verdict() {
+fn one_seed_study_has_numbers_but_no_verdict() {
     let experiments = find(&["hystor/tpch".to_owned()]).unwrap();
     let how = |seeds| How { seed: 1, seeds: Seeds::Fixed(seeds), quick: false, threads: None };
     let small = crate::experiment::Experiment {
@@ -211,7 +211,7 @@ fn one_seed_gives_numbers_and_no_verdict() {
 }
 
 #[test]
-fn plots_are_documents_of_their_own_with_names_of_their_own() {
+fn plots_are_standalone_svg_files_with_unique_names() {
     let figures = figures(&studies());
     let mut names: Vec<&str> = figures.iter().map(|figure| figure.file_name.as_str()).collect();
     assert!(names.contains(&"wardrop-table3-throughput.svg"), "{names:?}");
@@ -226,7 +226,7 @@ fn plots_are_documents_of_their_own_with_names_of_their_own() {
 }
 
 #[test]
-fn the_same_experiment_gives_the_same_page_on_one_thread() {
+fn page_does_not_depend_on_the_number_of_threads() {
     let experiments = find(&["wardrop/fig9".to_owned()]).unwrap();
     let page_on = |threads| {
         let how = How { seed: 1, seeds: Seeds::Fixed(1), quick: true, threads: Some(threads) };
@@ -237,7 +237,7 @@ fn the_same_experiment_gives_the_same_page_on_one_thread() {
 
 /// With runs of a twentieth, claims that hold were reported as "does not hold".
 #[test]
-fn runs_that_are_too_short_give_no_ruling() {
+fn short_runs_are_ruled_too_short() {
     let studies = studies();
     let verdicts = || studies.iter().flat_map(|study| &study.claims).flat_map(|claim| &claim.verdicts);
     let rulings = || verdicts().filter_map(|verdict| verdict.ruling);
@@ -248,7 +248,7 @@ fn runs_that_are_too_short_give_no_ruling() {
 }
 
 #[test]
-fn each_experiment_is_told_of_once_when_it_has_ended() {
+fn end_of_each_experiment_is_reported_once() {
     let experiments = find(&["wardrop/fig9".to_owned(), "wardrop/table3".to_owned()]).unwrap();
     let how = How { seed: 1, seeds: Seeds::Fixed(1), quick: true, threads: None };
     let mut ended = Vec::new();

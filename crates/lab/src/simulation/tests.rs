@@ -20,7 +20,7 @@ fn setup(policy: &str, workload: &str) -> Setup {
 const MIXED: &str = "random,span=256MiB,size=4KiB,read=60%,clients=6,requests=4000";
 
 #[test]
-fn a_setup_has_one_outcome_on_any_number_of_threads() {
+fn outcome_does_not_depend_on_the_number_of_threads() {
     let policies = ["wardrop", "stripe", "ssd-first", "ssd-only", "static,ssd=50%", "wardrop,beta=50"];
     let setups: Vec<Setup> = policies.iter().map(|policy| setup(policy, MIXED)).collect();
     let outcomes = |threads| -> Vec<Outcome> {
@@ -36,14 +36,14 @@ fn a_setup_has_one_outcome_on_any_number_of_threads() {
 }
 
 #[test]
-fn verifying_changes_no_other_figure() {
+fn verification_changes_no_figures() {
     let with = simulate(&setup("wardrop", MIXED)).unwrap().outcome;
     let without = simulate(&Setup { verify: false, ..setup("wardrop", MIXED) }).unwrap().outcome;
     assert_eq!(without, Outcome { verified_bytes: 0, ..with });
 }
 
 #[test]
-fn a_sweep_that_is_not_wanted_any_more_ends_early() {
+fn stopped_sweep_ends_early() {
     let long = setup("stripe", "random,span=256MiB,requests=100000000000");
     let filling = Setup { prefill: Prefill::All, size: Some(Bytes(1 << 40)), ..long.clone() };
     let filling = Setup {
@@ -62,13 +62,13 @@ fn a_sweep_that_is_not_wanted_any_more_ends_early() {
 }
 
 #[test]
-fn another_seed_has_another_outcome() {
+fn different_seeds_have_different_outcomes() {
     let [one, two] = [1, 2].map(|seed| simulate(&Setup { seed, ..setup("stripe", MIXED) }).unwrap().outcome);
     assert_ne!(one.all, two.all);
 }
 
 #[test]
-fn verifying_finds_a_device_that_loses_one_write() {
+fn verification_detects_one_lost_write() {
     let hot = "random,span=8MiB,size=4KiB,read=95%,clients=4,requests=20000";
     let setup = Setup { cache_extents: 0, ..setup("ssd-only", hot) };
     assert!(run_on(&setup, &Arc::default(), |_| ()).is_ok());
@@ -94,7 +94,7 @@ fn a_closed_loop_obeys_littles_law() {
 }
 
 #[test]
-fn what_is_listed_lies_on_the_ssd_and_stays_there() {
+fn listed_ranges_are_placed_on_the_ssd() {
     let extent = braid_base::KIB * 128;
     let listed = vec![extent * 3..extent * 40, extent * 100..extent * 103];
     let with = |policy: &str, list| Setup { prefill_ssd: list, ..setup(policy, MIXED) };
@@ -116,7 +116,7 @@ fn processes(workload: &str, processors: Option<usize>) -> Outcome {
 
 /// Latency was derived from throughput. Now each operation is timed, and Little's law is a test of the times.
 #[test]
-fn times_of_a_programmes_operations_add_up_to_the_time_of_its_processes() {
+fn operation_times_obey_littles_law() {
     for (clients, processors) in [(1, None), (6, None), (6, Some(2))] {
         let outcome = processes(&format!("clients={clients}"), processors);
         let programme = outcome.programme.expect("dbench counts what it does");
@@ -131,7 +131,7 @@ fn times_of_a_programmes_operations_add_up_to_the_time_of_its_processes() {
 /// A page cache that holds all files and writes nothing back leaves the processor's time: 36 us,
 /// exponentially distributed.
 #[test]
-fn operations_that_need_no_request_take_the_processors_time() {
+fn operations_without_requests_take_processor_time() {
     let outcome = processes("clients=2,short-lived=99%", None);
     let operation = outcome.programme.expect("dbench counts what it does").operation;
     let mean = 100e3 * (5_315_377.0 + 1_690_616.0) / 19_615_625.0;
@@ -141,7 +141,7 @@ fn operations_that_need_no_request_take_the_processors_time() {
 }
 
 #[test]
-fn processes_that_share_processors_do_as_much_as_these_can() {
+fn process_throughput_is_limited_by_shared_processors() {
     let rate = |clients: u32, processors| {
         let outcome = processes(&format!("clients={clients},short-lived=99%"), processors);
         outcome.programme.expect("dbench counts what it does").operations as f64 / outcome.measured_seconds
@@ -176,7 +176,7 @@ fn service_time() -> f64 {
 }
 
 #[test]
-fn an_open_loop_at_a_low_rate_takes_what_the_model_takes() {
+fn open_loop_at_low_rate_matches_the_model() {
     let workload = "random,span=512MiB,size=4KiB,read=100%,rate=20,requests=2000";
     let setup = Setup { cache_extents: 0, ..setup("ssd-only", workload) };
     let outcome = simulate(&setup).unwrap().outcome;
@@ -202,7 +202,7 @@ fn an_overloaded_open_loop_queues_outside_the_volume() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_with_the_remedy() {
+fn invalid_setup_is_rejected_with_a_remedy() {
     let base = setup("stripe", MIXED);
     let disk = |text: &str| vec![DeviceSetup::parse(DeviceClass::Hdd, text).unwrap()];
     let cases = [
@@ -225,7 +225,7 @@ fn what_does_not_fit_is_refused_with_the_remedy() {
 }
 
 #[test]
-fn warm_up_and_duration_bound_what_is_measured() {
+fn warm_up_and_duration_bound_the_measurement() {
     let endless = "random,span=256MiB,size=4KiB,read=60%,clients=4,requests=endless";
     let interval = Some(Nanos::from_millis(500));
     let whole = Setup { duration: Some(Nanos::from_secs(3)), interval, ..setup("stripe", endless) };
@@ -244,7 +244,7 @@ fn warm_up_and_duration_bound_what_is_measured() {
 }
 
 #[test]
-fn a_warm_up_in_requests_leaves_out_exactly_these() {
+fn warm_up_excludes_exactly_the_given_requests() {
     let run = |warm_up, requests: Option<u64>| {
         let endless = "random,span=256MiB,size=4KiB,read=60%,clients=4,requests=endless";
         simulate(&Setup { warm_up, requests, ..setup("stripe", endless) })
@@ -260,7 +260,7 @@ fn a_warm_up_in_requests_leaves_out_exactly_these() {
 }
 
 #[test]
-fn what_was_not_filled_costs_no_device_time() {
+fn reads_of_unfilled_extents_cost_no_device_time() {
     let reads = "random,span=256MiB,size=4KiB,read=100%,clients=4,requests=2000";
     let empty = Setup { prefill: crate::Prefill::None, ..setup("stripe", reads) };
     let outcome = simulate(&empty).unwrap().outcome;
@@ -270,7 +270,7 @@ fn what_was_not_filled_costs_no_device_time() {
 }
 
 #[test]
-fn the_fill_may_be_placed_by_another_policy() {
+fn fill_can_be_placed_by_a_different_policy() {
     let placed = Setup { prefill_policy: Some("hdd-only".into()), ..setup("ssd-only", MIXED) };
     let outcome = simulate(&placed).unwrap().outcome;
     assert!(outcome.policy.starts_with("ssd-only"));
@@ -278,7 +278,7 @@ fn the_fill_may_be_placed_by_another_policy() {
 }
 
 #[test]
-fn policies_begin_with_the_same_data_on_the_ssd_unless_they_are_a_rule() {
+fn policies_start_with_equal_ssd_data_except_static_rules() {
     // The data is four times as large as the SSD.
     let run = |policy: &str, prefill_policy: Option<&str>| {
         let load = "random,span=256MiB,size=4KiB,read=100%,requests=10";
@@ -306,7 +306,7 @@ fn policies_begin_with_the_same_data_on_the_ssd_unless_they_are_a_rule() {
 }
 
 #[test]
-fn a_spill_and_a_device_beyond_its_model_are_noted() {
+fn spill_and_oversized_device_are_noted() {
     let load = "random,span=1200MiB,size=4KiB,read=100%,requests=10";
     let notes = |policy: &str| simulate(&setup(policy, load)).unwrap().outcome.notes;
     assert!(notes("ssd-only").iter().any(|note| note.contains("hdd")), "{:?}", notes("ssd-only"));
@@ -332,7 +332,7 @@ fn ssd_first_caches_from_the_beginning_whatever_the_share_of_the_ssd_is() {
 }
 
 #[test]
-fn four_striped_disks_stream_four_times_as_fast_as_one_and_a_mirror_as_one() {
+fn four_striped_disks_stream_about_four_times_as_fast() {
     let stream = |device: &str| {
         let disk = vec![DeviceSetup::parse(DeviceClass::Hdd, device).unwrap()];
         let load = Load::Workload("sequential,span=512MiB,size=4MiB,read=100%,clients=1,requests=500".into());
@@ -350,7 +350,7 @@ fn four_striped_disks_stream_four_times_as_fast_as_one_and_a_mirror_as_one() {
 }
 
 #[test]
-fn groups_of_any_kind_of_device_can_be_simulated() {
+fn raid_groups_of_any_device_kind_can_be_simulated() {
     let models =
         [(DeviceClass::Ssd, "transcend-16g"), (DeviceClass::Ssd, "dram"), (DeviceClass::Hdd, "mba3073")];
     for (class, model) in models {
@@ -370,7 +370,7 @@ fn groups_of_any_kind_of_device_can_be_simulated() {
 const LARGE_FILE: &str = "ext3-file-like,file=64MiB,read=4MiB,clients=2,runs=3,pause=1s";
 
 #[test]
-fn a_policy_hears_which_requests_of_a_workload_are_for_metadata() {
+fn metadata_requests_reach_the_policy() {
     for verify in [true, false] {
         let blocks = |policy| {
             let setup = Setup { verify, cache_extents: 0, ..setup(policy, LARGE_FILE) };
@@ -397,7 +397,7 @@ fn earlier_runs_of_a_workload_are_not_measured() {
 /// A memory as large as the requested data answers all reads of a block except the first, and keeps written
 /// data.
 #[test]
-fn a_memory_before_the_volume_answers_what_it_holds_and_purges_what_it_cannot_hold() {
+fn dram_cache_answers_held_blocks_and_purges_excess() {
     let run = |dram: u64, load: &str| {
         let load = format!("random,span=8MiB,{load}");
         let setup =
@@ -423,7 +423,7 @@ fn a_memory_before_the_volume_answers_what_it_holds_and_purges_what_it_cannot_ho
 }
 
 #[test]
-fn a_memory_that_keeps_no_bytes_cannot_be_verified_and_has_room_for_a_block() {
+fn dram_cache_rejects_verification_and_sizes_below_a_block() {
     let kind = |setup: Setup| simulate(&setup).unwrap_err().kind();
     assert_eq!(kind(Setup { dram: Bytes(1 << 20), ..setup("stripe", MIXED) }), ErrorKind::Setup);
     assert_eq!(kind(Setup { dram: Bytes(512), verify: false, ..setup("stripe", MIXED) }), ErrorKind::Setup);
@@ -432,7 +432,7 @@ fn a_memory_that_keeps_no_bytes_cannot_be_verified_and_has_room_for_a_block() {
 /// An SSD with pages overwritten at random collects garbage: more bytes are programmed into flash than
 /// written to the SSD.
 #[test]
-fn an_ssd_says_how_much_its_flash_was_written() {
+fn ssd_reports_flash_writes_and_amplification() {
     let load = "random,span=1900MiB,size=4KiB,read=0%,clients=4,requests=60000";
     let ssd = DeviceSetup::parse(DeviceClass::Ssd, "2GiB,model=x25-m").unwrap();
     let all = Setup { devices: vec![ssd], verify: false, ..setup("ssd-only", load) };

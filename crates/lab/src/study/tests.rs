@@ -47,7 +47,7 @@ fn double(file: &Path) {
 }
 
 #[test]
-fn kept_seeds_give_the_same_study_to_the_last_bit_and_only_missing_ones_run() {
+fn kept_seeds_reproduce_study_and_only_missing_seeds_run() {
     let (experiment, directory) = (small(), TempDir::new().unwrap());
     let fresh = run(&experiment, how(3), &Folder::none());
     // Stopped after two seeds, and continued.
@@ -71,7 +71,7 @@ fn kept_seeds_give_the_same_study_to_the_last_bit_and_only_missing_ones_run() {
 /// Results of another program, of another declaration or of shortened runs were a danger: a page would show
 /// stale results as current.
 #[test]
-fn kept_seeds_of_anything_else_are_run_again() {
+fn stale_kept_seeds_are_run_again() {
     let (experiment, directory) = (small(), TempDir::new().unwrap());
     let file = directory.path().join("hystor-tpch-seed1.json");
     let kept = |of: &Experiment, how: How| work(&[of], how, &open(&directory)).unwrap().kept;
@@ -154,7 +154,7 @@ fn seeds_are_drawn_until_verdicts_are_decided() {
 
 /// Ten minutes of one processor for an experiment, but at least three seeds.
 #[test]
-fn an_experiment_that_takes_long_gets_fewer_seeds() {
+fn long_experiment_gets_fewer_seeds() {
     let as_needed = How { seeds: Seeds::AsNeeded, ..how(1) };
     for experiment in crate::experiments::all() {
         let seconds =

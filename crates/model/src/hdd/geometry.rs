@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_transfer_is_the_start_of_the_next_one() {
+    fn transfer_ends_at_start_of_next_transfer() {
         let geometry = disk("mba3073", GIB * 8);
         for sector in [0, 1_017, 900_000, 16_000_000] {
             let whole = geometry.passing(sector, 5_000);
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_cheetah_has_the_cylinders_of_its_layout_file() {
+    fn cylinders_of_full_cheetah_match_layout_file() {
         let cylinders = f64::from(disk("cheetah-15k5", Bytes(73_407_868_928)).stroke());
         assert!((cylinders / 72_170.0 - 1.0).abs() < 0.1, "{cylinders}");
     }

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fit_of_the_cheetah_from_three_figures_gives_the_constants_of_its_extracted_curve() {
+    fn cheetah_seek_fit_yields_published_constants() {
         let curve = cheetah();
         for (found, published) in [(curve.b, 6.08e6), (curve.c, 2.340e6), (curve.e, 4.61e6)] {
             assert!((found / published - 1.0).abs() < 0.01, "{found} against {published}");
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_curve_of_the_cheetah_passes_its_extracted_points() {
+    fn cheetah_seek_curve_passes_extracted_points() {
         let curve = cheetah();
         for (cylinders, published_ms) in [
             (1, 0.552),

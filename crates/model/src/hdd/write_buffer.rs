@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn adjacent_and_overlapping_writes_become_one_run() {
+    fn adjacent_and_overlapping_writes_form_one_run() {
         let geometry = geometry();
         let mut buffer = WriteBuffer::new(MIB, 4);
         for (sector, count) in [(8, 8), (24, 8), (16, 8), (12, 40)] {

@@ -48,7 +48,7 @@ mod tests {
     use braid_base::{KIB, MIB};
 
     #[test]
-    fn a_buffer_takes_what_it_holds_at_once_and_more_at_the_drains_rate() {
+    fn full_buffer_accepts_writes_at_drain_rate() {
         let rate = Rate::from_mb(64);
         let mut drain = Drain::new(Some(rate), KIB * 256);
         (0..4).for_each(|_| {

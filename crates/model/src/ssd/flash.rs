@@ -245,7 +245,7 @@ mod tests {
     use braid_base::KIB;
 
     #[test]
-    fn it_does_not_matter_when_and_how_often_it_is_asked() {
+    fn extra_settling_does_not_change_flash_timing() {
         let Timing::Ssd(params) = by_name("x25-m").unwrap().timing else { panic!("the x25-m is an SSD") };
         for seed in 0..20 {
             let mut rng = Rng::new(seed);

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_of_the_pages_is_amplified_as_all_of_them() {
+    fn sampled_pages_have_amplification_of_all_pages() {
         let size = GIB * 4;
         for share in [1.0, 0.2] {
             let run = |most| {
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn writing_in_order_copies_nothing_and_makes_a_fragmented_drive_as_new() {
+    fn sequential_rewrite_defragments_steady_drive() {
         for size in [GIB, GIB * 64] {
             let mut map = PageMap::new(size, 0.1, State::Steady, Rng::new(3));
             let pass = |map: &mut PageMap| -> f64 {
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filled_drive_collects_nothing_until_its_spare_blocks_are_written() {
+    fn filled_drive_copies_nothing_until_spare_blocks_are_written() {
         let mut map = PageMap::new(GIB, 0.1, State::Filled, Rng::new(4));
         let spare_pages = 26_214;
         assert_eq!(amplification(&mut map, GIB, 1.0, spare_pages * 9 / 10), 1.0);
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn the_map_of_a_large_drive_is_no_larger_than_that_of_a_small_one() {
+    fn page_map_of_large_drive_is_bounded_in_size() {
         let map = PageMap::new(Bytes(7_681_501_126_656), 0.13, State::Fresh, Rng::new(8));
         let bytes = 4 * (map.place_of.len() + map.unit_at.len()) + 2 * map.valid.len() + 4 * map.free.len();
         assert!(bytes <= 5 << 19, "{bytes} bytes");

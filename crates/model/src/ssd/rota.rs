@@ -122,7 +122,7 @@ mod tests {
     use std::collections::VecDeque;
 
     #[test]
-    fn busy_channels_come_by_time_and_then_by_turn_and_idle_ones_by_how_long_they_are() {
+    fn busy_channels_are_sorted_by_time_idle_by_wait() {
         for channels in [1, 2, 5, 40] {
             let (mut rota, mut rng) = (Rota::new(channels), Rng::new(u64::from(channels)));
             let (mut idle, mut busy): (VecDeque<u32>, Vec<(Nanos, u32)>) =

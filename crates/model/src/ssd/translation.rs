@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn sequential_writers_merge_nothing_as_long_as_they_are_few() {
+    fn two_sequential_writers_cause_no_merges() {
         let mut translation = translation(Mapping::Blocks(Blocks { merge: KIB * 512, reach: 0.0 }));
         assert_eq!(translation.write(GIB / 2, KIB * 4).merged, KIB * 512);
         for step in 0..100 {
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn random_writes_are_cheap_within_one_area_and_not_around_each_stream() {
+    fn random_writes_merge_little_within_one_area_only() {
         let reach = 8.0 / 1_024.0;
         let mut translation = translation(Mapping::Blocks(Blocks { merge: KIB * 512, reach }));
         let mut rng = Rng::new(3);
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn the_map_takes_longer_where_more_of_it_is_wanted_than_is_held() {
+    fn map_update_slows_when_working_set_exceeds_held_map() {
         let (update, map_miss) = (Nanos(100), Nanos(200));
         let mapping = Mapping::Pages(Pages { spare: 0.1, update, map_held: 0.5, map_miss });
         let mut translation = translation(mapping);
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_random_write_of_a_part_of_a_page_costs_the_page_and_a_sequential_one_its_bytes() {
+    fn random_partial_page_write_costs_full_page() {
         let mut translation = translation(Pages::spare(0.1));
         let half = |at: u64| (KIB * 2 * at, KIB * 2);
         let own = [7, 8, 9].map(|at| translation.write(half(at).0, half(at).1).own);

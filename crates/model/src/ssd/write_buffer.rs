@@ -112,7 +112,7 @@ mod tests {
     use braid_base::KIB;
 
     #[test]
-    fn pages_that_begin_together_are_those_that_would_one_by_one() {
+    fn taking_pages_together_equals_taking_pages_singly() {
         let page = KIB * 4;
         for owed in [KIB, KIB * 4, KIB * 5, KIB * 31, KIB * 32] {
             let mut singly = WriteBuffer::default();

@@ -26,14 +26,14 @@ fn hold(name: &str, tolerance: f64) {
 }
 
 #[test]
-fn disks_are_found_again_from_what_is_measured_of_them() {
+fn fitted_disk_model_reproduces_measured_figures() {
     for name in ["mba3073", "cheetah-15k5", "barracuda-7200.12", "exos-x20"] {
         hold(name, 0.15);
     }
 }
 
 #[test]
-fn drives_are_found_again_from_what_is_measured_of_them() {
+fn fitted_ssd_model_reproduces_measured_figures() {
     for name in ["x25-m", "x25-e", "sata-ssd", "nvme-ssd", "memoright-gt", "transcend-16g"] {
         hold(name, 0.15);
     }
@@ -55,7 +55,7 @@ fn reads_alone_are_enough_for_a_model() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn impossible_figures_are_refused_and_odd_figures_fit() {
     let observed = Observed { class: DeviceClass::Hdd, size: GIB, figures: Vec::new(), flush: None };
     assert!(observed.fit("none", "none").is_err());
     let wanted = Observed::wanted(DeviceClass::Hdd, false);

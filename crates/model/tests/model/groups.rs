@@ -41,7 +41,7 @@ fn four_striped_disks_stream_and_seek_nearly_four_times_as_fast() {
 }
 
 #[test]
-fn a_mirror_reads_from_both_and_writes_as_its_slower_half() {
+fn mirror_reads_from_both_members_and_writes_slower() {
     let mirror = disk().raid1(2).unwrap();
     let (one, both) = (random(disk(), Op::Read, KIB * 4, 8), random(&mirror, Op::Read, KIB * 4, 16));
     assert!(both > 1.7 * one, "{one} reads/s alone, {both} mirrored");
@@ -51,7 +51,7 @@ fn a_mirror_reads_from_both_and_writes_as_its_slower_half() {
 }
 
 #[test]
-fn a_mirror_with_one_reader_is_a_little_faster_for_the_nearer_arm_and_streams_as_one_disk() {
+fn mirror_speeds_up_single_random_reader_but_not_streams() {
     let mirror = disk().raid1(2).unwrap();
     let (one, both) = (random(disk(), Op::Read, KIB * 4, 1), random(&mirror, Op::Read, KIB * 4, 1));
     assert!((1.03..1.35).contains(&(both / one)), "{one} reads/s alone, {both} mirrored");
@@ -60,7 +60,7 @@ fn a_mirror_with_one_reader_is_a_little_faster_for_the_nearer_arm_and_streams_as
 }
 
 #[test]
-fn the_size_of_a_group_is_that_of_what_it_holds() {
+fn group_capacity_follows_member_capacity() {
     let disk = disk();
     assert_eq!(disk.raid0(4, KIB * 64).unwrap().capacity, disk.capacity * 4);
     assert_eq!(disk.raid1(3).unwrap().capacity, disk.capacity);
@@ -71,7 +71,7 @@ fn the_size_of_a_group_is_that_of_what_it_holds() {
 }
 
 #[test]
-fn a_group_that_cannot_be_is_refused_with_what_can() {
+fn group_outside_limits_is_refused_with_limits() {
     for (error, expected) in [
         (disk().raid0(0, KIB * 64), "1 to 64"),
         (disk().raid1(65), "1 to 64"),

@@ -69,7 +69,7 @@ fn each_model(check: impl Fn(&Spec)) {
 }
 
 #[test]
-fn every_request_completes_once_and_then_the_device_rests() {
+fn every_request_completes_exactly_once() {
     each_model(|spec| {
         let load = mixed_load(1, 2_000);
         let mut tags: Vec<u64> =
@@ -80,7 +80,7 @@ fn every_request_completes_once_and_then_the_device_rests() {
 }
 
 #[test]
-fn a_seed_gives_the_same_completion_times() {
+fn same_seed_gives_same_completion_times() {
     each_model(|spec| {
         let load = mixed_load(2, 1_000);
         let run = |seed| run_by_events(&mut spec.build(SIZE, seed), &load);
@@ -91,7 +91,7 @@ fn a_seed_gives_the_same_completion_times() {
 }
 
 #[test]
-fn a_request_completes_after_it_was_submitted() {
+fn request_completes_after_submission() {
     each_model(|spec| {
         let load = mixed_load(3, 1_000);
         for (at, tag) in run_by_events(&mut spec.build(SIZE, 1), &load) {
@@ -103,7 +103,7 @@ fn a_request_completes_after_it_was_submitted() {
 }
 
 #[test]
-fn small_steps_and_large_steps_complete_the_same_requests_in_the_same_order() {
+fn step_size_does_not_change_completion_order() {
     each_model(|spec| {
         let load = mixed_load(4, 1_000);
         let by_events: Vec<u64> =
@@ -120,7 +120,7 @@ fn small_steps_and_large_steps_complete_the_same_requests_in_the_same_order() {
 }
 
 #[test]
-fn advancing_to_the_next_event_makes_progress_and_stopping_before_it_changes_nothing() {
+fn each_event_advances_time_and_early_advance_changes_nothing() {
     each_model(|spec| {
         let mut device = spec.build(SIZE, 1);
         let mut now = Nanos::ZERO;
@@ -142,7 +142,7 @@ fn advancing_to_the_next_event_makes_progress_and_stopping_before_it_changes_not
 }
 
 #[test]
-fn a_device_of_any_size_works() {
+fn model_works_at_any_device_size() {
     each_model(|spec| {
         for size in [KIB * 4, KIB * 68, Bytes(1_000_448), GIB * 3] {
             let mut device = spec.build(size, 1);

@@ -32,7 +32,7 @@ fn completion_of(device: &mut DeviceModel, tag: u64) -> Nanos {
 }
 
 #[test]
-fn a_disk_that_orders_by_position_serves_more_than_one_that_takes_the_oldest() {
+fn positional_ordering_serves_more_reads_than_oldest_first() {
     let rate = |weighed| {
         let mut spec = by_name("exos-x20").unwrap().clone();
         if let Timing::Hdd(params) = &mut spec.timing {
@@ -47,7 +47,7 @@ fn a_disk_that_orders_by_position_serves_more_than_one_that_takes_the_oldest() {
 }
 
 #[test]
-fn a_far_read_does_not_starve_among_near_ones() {
+fn far_read_does_not_starve_among_near_reads() {
     for name in ["mba3073", "barracuda-7200.12", "exos-x20"] {
         let mut device = build(name);
         let mut rng = Rng::new(4);
@@ -111,7 +111,7 @@ fn a_flush_waits_for_buffered_writes() {
 }
 
 #[test]
-fn a_flush_of_a_protected_buffer_waits_for_nothing() {
+fn flush_of_protected_buffer_completes_at_once() {
     let mut device = build("nvme-ssd");
     let mut rng = Rng::new(7);
     let written = drive(&mut device, 32, 1_000, Nanos::ZERO, |_| random(&mut rng, Op::Write));
@@ -131,7 +131,7 @@ fn writes_complete_at_once_with_the_write_cache_and_take_the_arm_without() {
 }
 
 #[test]
-fn writes_are_taken_at_the_interfaces_rate_until_the_buffer_is_full_and_then_at_the_controllers() {
+fn full_buffer_slows_writes_to_controller_rate() {
     let Timing::Ssd(params) = by_name("x25-m").unwrap().timing else { panic!("the x25-m is an SSD") };
     let (len, start) = (KIB * 16, SIZE / 2);
     let held = params.buffer / len;
@@ -153,7 +153,7 @@ fn writes_are_taken_at_the_interfaces_rate_until_the_buffer_is_full_and_then_at_
 }
 
 #[test]
-fn a_disk_writes_faster_the_more_runs_its_buffer_sorts() {
+fn disk_writes_faster_with_more_sorted_runs() {
     let mut spec = by_name("mba3073").unwrap().clone();
     let mut rate = |runs| {
         if let Timing::Hdd(params) = &mut spec.timing {
@@ -182,7 +182,7 @@ fn small_sequential_requests_stream() {
 }
 
 #[test]
-fn a_read_of_what_was_just_read_takes_no_turn() {
+fn repeated_disk_read_is_served_from_buffer() {
     let mut device = build("barracuda-7200.12");
     let first = drive(&mut device, 1, 1, Nanos::ZERO, |_| small(Op::Read, 1_000_000));
     let again = drive(&mut device, 1, 1, first, |_| small(Op::Read, 1_000_000)) - first;
@@ -190,7 +190,7 @@ fn a_read_of_what_was_just_read_takes_no_turn() {
 }
 
 #[test]
-fn a_thoughtful_sequential_reader_finds_everything_read_ahead() {
+fn slow_sequential_reader_hits_readahead() {
     let mut device = build("mba3073");
     let mut now = Nanos::ZERO;
     let mut slow = 0;
@@ -203,7 +203,7 @@ fn a_thoughtful_sequential_reader_finds_everything_read_ahead() {
 }
 
 #[test]
-fn requests_beyond_the_queue_depth_wait_their_turn() {
+fn requests_beyond_queue_depth_complete_in_order() {
     let mut device = build("memoright-gt");
     (0..10).for_each(|tag| device.submit(tag, small(Op::Read, 100 * tag), Nanos::ZERO));
     let mut completed = Vec::new();
@@ -212,7 +212,7 @@ fn requests_beyond_the_queue_depth_wait_their_turn() {
 }
 
 #[test]
-fn random_writes_near_one_another_are_cheap_on_a_drive_that_merges() {
+fn nearby_random_writes_are_cheap_on_merging_drive() {
     let mut rng = Rng::new(9);
     let mut rate = |span: u64| {
         let mut device = build("memoright-gt");
@@ -224,7 +224,7 @@ fn random_writes_near_one_another_are_cheap_on_a_drive_that_merges() {
 }
 
 #[test]
-fn writes_behind_a_flush_wait_for_it_and_reads_do_not() {
+fn write_waits_for_earlier_flush_but_read_does_not() {
     let mut device = build("mba3073");
     let mut rng = Rng::new(10);
     let written = drive(&mut device, 1, 40, Nanos::ZERO, |_| random(&mut rng, Op::Write));

@@ -128,7 +128,7 @@ fn others() -> Vec<Spec> {
 /// The load of a drive that collects all the time tells least: its pauses are taken for the time of its
 /// requests.
 #[test]
-fn what_a_device_served_tells_what_it_takes_for_other_loads() {
+fn served_requests_predict_timing_of_different_loads() {
     let mut all = Vec::new();
     for device in others() {
         for (seen, noise) in [(BUSY, 0.0), (QUIET, 0.0), (BUSY, 0.2)] {
@@ -144,7 +144,7 @@ fn what_a_device_served_tells_what_it_takes_for_other_loads() {
 }
 
 #[test]
-fn a_disk_that_is_none_gets_the_timing_of_a_drive() {
+fn ssd_labelled_as_disk_gets_ssd_timing() {
     let mut file = by_name("nvme-ssd").unwrap().clone();
     file.class = DeviceClass::Hdd;
     let (factors, off) = off(&file, BUSY, 0.0);
@@ -152,7 +152,7 @@ fn a_disk_that_is_none_gets_the_timing_of_a_drive() {
 }
 
 #[test]
-fn odd_requests_give_no_model_or_one() {
+fn odd_requests_yield_finite_model_or_none() {
     let at = |n: u64| Nanos(n * 1_000);
     let one = |at, took| Served { at, request: Request { op: Op::Write, offset: SIZE, len: MIB * 64 }, took };
     let class = DeviceClass::Ssd;

@@ -5,7 +5,7 @@ use braid_model::{Standing, Timing, UnknownModel, by_name, hdd, library, measure
 use std::fmt::Write;
 
 #[test]
-fn every_model_reproduces_its_published_figures() {
+fn every_model_reproduces_published_figures() {
     let mut table = String::new();
     let mut missed = 0;
     for spec in library() {
@@ -58,7 +58,7 @@ fn the_mean_seek_over_random_pairs_is_the_average_seek() {
 }
 
 #[test]
-fn an_unknown_name_is_answered_with_the_names_there_are() {
+fn unknown_model_error_lists_known_names() {
     assert!(by_name("floppy").is_none());
     let message = UnknownModel("floppy".to_owned()).to_string();
     assert!(library().iter().all(|spec| message.contains(&*spec.name)), "{message}");

@@ -34,7 +34,7 @@ fn completions(mut device: DeviceModel) -> Vec<(u64, Nanos)> {
 }
 
 #[test]
-fn every_named_model_comes_back_from_its_text_with_the_same_timing() {
+fn library_model_survives_text_round_trip() {
     for spec in library() {
         let text = spec.to_toml().unwrap();
         let read = Spec::from_toml(&text).unwrap_or_else(|error| panic!("{}: {error}\n{text}", spec.name));
@@ -47,7 +47,7 @@ fn every_named_model_comes_back_from_its_text_with_the_same_timing() {
 }
 
 #[test]
-fn every_field_has_its_documentation_above_it() {
+fn every_field_is_preceded_by_documentation() {
     for name in ["x25-m", "transcend-16g", "mba3073", "dram"] {
         let text = text_of(name);
         let lines: Vec<&str> = text.lines().collect();
@@ -61,7 +61,7 @@ fn every_field_has_its_documentation_above_it() {
 }
 
 #[test]
-fn a_text_without_one_of_its_fields_names_it_and_what_it_means() {
+fn missing_field_is_named_in_error() {
     for spec in library() {
         let text = spec.to_toml().unwrap();
         for line in text.lines().filter(|line| line.contains(" = ")) {
@@ -76,14 +76,14 @@ fn a_text_without_one_of_its_fields_names_it_and_what_it_means() {
 }
 
 #[test]
-fn a_disk_of_before_there_were_segments_has_those_that_were_assumed_then() {
+fn missing_segments_field_defaults_to_sixteen() {
     let text = text_of("mba3073");
     let older = Spec::from_toml(&text.replacen("\nsegments = 8\n", "\n", 1)).unwrap();
     assert_eq!(older.to_toml().unwrap(), text.replacen("\nsegments = 8\n", "\nsegments = 16\n", 1));
 }
 
 #[test]
-fn what_is_wrong_is_named_with_what_would_be_right() {
+fn invalid_value_is_refused_with_expected_values() {
     let (ssd, hdd) = (text_of("x25-m"), text_of("mba3073"));
     for (text, line, wrong, expected) in [
         (&ssd, "channels = 40", "channels = 0", "1 to 1024"),
@@ -109,7 +109,7 @@ fn what_is_wrong_is_named_with_what_would_be_right() {
 }
 
 #[test]
-fn a_text_of_the_wrong_kind_is_refused_with_a_field_that_it_lacks() {
+fn text_with_wrong_kind_is_refused_with_missing_field() {
     let error = error_of(&text_of("mba3073").replace("kind = \"hdd\"", "kind = \"ssd\""));
     assert!(error.contains("'channels'"), "{error}");
 }
@@ -168,7 +168,7 @@ fn whatever_a_text_says_a_model_is_made_or_an_error() {
 }
 
 #[test]
-fn a_group_is_written_as_its_member() {
+fn group_has_no_text_form() {
     let group = by_name("mba3073").unwrap().raid0(4, KIB * 64).unwrap();
     assert!(group.to_toml().is_err());
 }

@@ -43,7 +43,7 @@ fn random_writes_slow_down_once_the_spare_flash_is_used_up_and_recover_after_a_p
 }
 
 #[test]
-fn what_the_flash_is_written_is_what_the_host_writes_and_what_is_copied() {
+fn flash_writes_are_host_writes_plus_copies() {
     for name in ["x25-m", "x25-e", "memoright-gt", "transcend-16g", "sata-ssd", "nvme-ssd"] {
         let mut device = build(name, State::Steady);
         write_randomly(&mut device, SIZE, 20_000, Nanos::ZERO);
@@ -66,7 +66,7 @@ fn more_spare_flash_means_less_wear() {
 }
 
 #[test]
-fn a_write_in_order_wears_a_drive_by_its_bytes() {
+fn sequential_writes_cause_no_write_amplification() {
     for name in ["x25-m", "sata-ssd", "nvme-ssd"] {
         let mut device = build(name, State::Filled);
         let (_, now) = write_in_order(&mut device, Nanos::ZERO);
@@ -77,7 +77,7 @@ fn a_write_in_order_wears_a_drive_by_its_bytes() {
 }
 
 #[test]
-fn a_discard_makes_room_on_drives_that_take_it_and_on_no_others() {
+fn discard_reduces_copying_only_if_drive_supports_discard() {
     for (name, takes) in [("sata-ssd", true), ("x25-m", false)] {
         let mut device = build(name, State::Steady);
         let step = MIB * 32;
@@ -102,7 +102,7 @@ fn a_disk_does_not_wear() {
 /// The simulator's fill once told the models nothing: random writes to half of an X25-M that had "just been
 /// written" copied 6.2 bytes for each of their own, where the same drive, filled in its own time, copied 4.5.
 #[test]
-fn what_is_noted_costs_later_writes_what_writing_it_does() {
+fn noted_writes_amplify_later_writes_like_real_writes() {
     let half = SIZE / 2;
     let raid0 = by_name("x25-m").unwrap().raid0(2, KIB * 64).unwrap();
     for spec in [by_name("x25-m").unwrap(), by_name("sata-ssd").unwrap(), &raid0] {
@@ -133,7 +133,7 @@ fn what_is_noted_costs_later_writes_what_writing_it_does() {
 /// over the whole drive: pcper.com, "Long-term performance analysis of Intel Mainstream SSDs";
 /// nordichardware.se, "Intel's new X25-M firmware cures fragmentation problem".
 #[test]
-fn a_used_x25_m_writes_in_order_at_half_its_rate_until_it_was_written_once() {
+fn used_x25_m_regains_write_rate_after_full_pass() {
     let spec = by_name("x25-m").expect("a name of the library").clone().with_state(State::Steady);
     let mut device = spec.build(spec.capacity, 1);
     let requests = spec.capacity / (KIB * 128);

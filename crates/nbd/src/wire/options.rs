@@ -177,7 +177,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_content_is_a_query_or_none(content in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn random_query_content_never_panics_the_decoder(content in prop::collection::vec(any::<u8>(), 0..200)) {
             if let Some(query) = InfoQuery::decode(&content) {
                 prop_assert!(query.name.len() <= content.len());
             }
@@ -187,7 +187,7 @@ mod tests {
         }
 
         #[test]
-        fn queries_are_decoded_as_they_were_encoded(
+        fn context_query_is_decoded_as_encoded(
             name in prop::collection::vec(any::<u8>(), 0..50),
             queries in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..20), 0..5),
             cut in 1usize..20,
@@ -202,14 +202,14 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_an_option_or_none(bytes: [u8; OptionHead::LEN]) {
+        fn option_decodes_only_with_the_option_magic(bytes: [u8; OptionHead::LEN]) {
             let decoded = OptionHead::decode(&bytes);
             prop_assert_eq!(decoded.is_some(), bytes[..8] == IHAVEOPT.to_be_bytes());
         }
     }
 
     #[test]
-    fn an_info_query_knows_what_is_wanted() {
+    fn info_query_lists_the_requested_infos() {
         let content = [string(b"vol"), vec![0, 2, 0, 3, 0, 1]].concat();
         let query = InfoQuery::decode(&content).unwrap();
         assert_eq!(query.name, b"vol");

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_ones_are_known_once_and_older_ones_are_not() {
+    fn only_latest_ghosts_are_known_and_only_once() {
         let mut ghosts = Ghosts::default();
         (0..1000).for_each(|block| ghosts.remember(BlockId(block), 100));
         let known = |ghosts: &mut Ghosts, blocks: std::ops::Range<u64>| {

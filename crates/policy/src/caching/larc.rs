@@ -137,7 +137,7 @@ mod tests {
 
     /// After many hits the queue is longer than C_r. An insertion drops a single name, not all excess names.
     #[test]
-    fn a_queue_that_has_become_too_long_loses_its_oldest_at_each_insertion() {
+    fn overlong_queue_drops_oldest_name_at_each_insertion() {
         let mut larc = Larc::new();
         (0..50).for_each(|block| assert!(!miss(&mut larc, block)));
         (0..200).for_each(|_| hit(&mut larc, 1000));
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_enters_if_all_that_it_lacks_was_missed_before() {
+    fn piece_is_admitted_if_all_missing_blocks_missed_before() {
         let mut larc = Larc::new();
         let piece =
             |larc: &mut Larc, cached: [bool; 3]| larc.asked((1..=3).map(BlockId).zip(cached), CAPACITY);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_of_no_blocks_admits_nothing_twice() {
+    fn cache_without_blocks_admits_nothing() {
         let mut larc = Larc::new();
         let mut miss = || larc.asked([(BlockId(1), false)].into_iter(), 0.0);
         assert!(!miss() && !miss());

@@ -170,7 +170,7 @@ mod tests {
     /// A window of 40 s in 4 parts, t1 = 3, t2 = 1. Misses at 0, 15 and 41 s: at 41 s the part from 0 to 10 s
     /// is over, and two misses are left. One more at 42 s makes three.
     #[test]
-    fn a_miss_counts_until_its_part_of_the_window_is_over() {
+    fn miss_expires_with_subwindow() {
         let mut sieve = sieve("t1=3,t2=1,sieve-window=40s,subwindows=4");
         let at = [(0, false), (15, false), (41, false), (42, true)];
         for (seconds, admitted) in at {
@@ -194,7 +194,7 @@ mod tests {
     /// Blocks with one hash value share a counter of the imprecise table: three misses of three blocks count
     /// three. In the precise table each block needs its own misses.
     #[test]
-    fn blocks_that_share_an_imprecise_counter_are_told_apart_by_the_precise_table() {
+    fn precise_table_separates_blocks_with_shared_imprecise_counter() {
         let mut sieve = sieve("t1=3,t2=2");
         let place = |sieve: &SieveStore, block: u64| sieve.hasher.hash_one(block) as usize & 1023;
         let first = place(&sieve, 0);

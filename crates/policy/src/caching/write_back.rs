@@ -235,7 +235,7 @@ mod tests {
     /// A full cache was switched to a mode without new dirty blocks. No guest's write checked for room any
     /// more, and the rest was written back in a tenth of the disks' time.
     #[test]
-    fn a_full_cache_in_which_nothing_becomes_dirty_any_more_is_written_back_without_a_limit() {
+    fn write_back_share_is_unlimited_without_new_dirty_blocks() {
         let devices = [DeviceView::empty(DeviceId(0), DeviceClass::Hdd, 100)];
         let (now, homes) = (Nanos::ZERO, &Nothing);
         let view =

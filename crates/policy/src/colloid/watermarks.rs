@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_search_halves_what_is_left_of_the_range() {
+    fn search_halves_remaining_range() {
         let mut marks = Watermarks::new(0.05, 0.01);
         // All accesses are on the slower default tier: half of them move.
         assert_eq!(marks.next(1.0, 4.0, 2.0), Some(Shift { to_default: false, share: 0.5 }));
@@ -72,14 +72,14 @@ mod tests {
     /// Both marks are at about 0.7, and now the default tier is slower at 0.6: the lower mark is no longer a
     /// bound.
     #[test]
-    fn marks_that_cross_are_opened_again() {
+    fn crossed_marks_reopen() {
         let mut marks = Watermarks::new(0.05, 0.01);
         assert!(marks.next(0.72, 2.0, 1.0).is_some() && marks.next(0.68, 1.0, 2.0).is_some());
         assert_eq!(marks.next(0.6, 2.0, 1.0), Some(Shift { to_default: false, share: 0.3 }));
     }
 
     #[test]
-    fn marks_that_meet_are_opened_towards_where_the_share_shall_go() {
+    fn converged_marks_reopen_in_direction_of_shift() {
         let mut marks = Watermarks::new(0.05, 0.01);
         assert!(marks.next(0.5, 2.0, 1.0).is_some());
         assert_eq!(marks.next(0.4921875, 1.0, 2.0), Some(Shift { to_default: true, share: 0.25390625 }));

@@ -160,7 +160,7 @@ mod tests {
 
     /// The coarse first look never leaves out a near end.
     #[test]
-    fn the_nearest_end_is_found_wherever_it_is_near() {
+    fn nearest_run_end_within_limit_is_always_found() {
         let mut rng = Rng::new(7);
         let most = 800 << 10;
         let (mut found, mut passed) = (0, 0);

@@ -42,7 +42,7 @@ mod tests {
     /// A week of a trace with one request in five minutes took 20 s of processor time: two plans a second, of
     /// nothing.
     #[test]
-    fn plans_become_rare_while_nothing_happens_and_end() {
+    fn idle_plans_become_rare_and_stop_until_disturbed() {
         let mut quiet = Quiet { periods: 0, last: 32 };
         let mut due = |periods: u32| (0..periods).filter(|_| quiet.is_plan_due()).count();
         assert_eq!(due(3), 3);

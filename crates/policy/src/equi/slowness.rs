@@ -99,7 +99,7 @@ mod tests {
 
     /// 10,000 requests in half a second: more than count under a slow load.
     #[test]
-    fn half_a_second_of_a_fast_load_is_a_part_of_what_counts() {
+    fn half_second_of_fast_load_shifts_factor_only_slightly() {
         let left = (-0.5_f64 / 16.0).exp();
         let mut slowness = Slowness::new(1.0, 8192.0);
         for _ in 0..100 {
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_is_what_requests_meet() {
+    fn queue_length_is_mean_in_flight_at_arrival() {
         let mut queue = Queue::default();
         [0, 0, 0, 8].into_iter().for_each(|in_flight| queue.meets(in_flight, 8192.0));
         assert_eq!(queue.length(), 2.0);

@@ -47,7 +47,7 @@ fn each_block_of_a_request_counts_at_every_level() {
 /// In the open implementation the counter was at 65,520 after 12 accesses: the wrong half of the entry was
 /// masked.
 #[test]
-fn a_counter_that_would_overflow_halves_its_page_alone() {
+fn counter_overflow_halves_counters_of_same_page_only() {
     let mut table = BlockTable::new(1 << 20, MIB * 16);
     access(&mut table, 5, 1);
     access(&mut table, 2000, 10);
@@ -59,7 +59,7 @@ fn a_counter_that_would_overflow_halves_its_page_alone() {
 }
 
 #[test]
-fn a_block_whose_counter_comes_to_zero_is_not_unique_any_more() {
+fn block_with_zero_counter_is_not_unique() {
     let mut table = BlockTable::new(1 << 20, MIB * 16);
     table.access(BlockId(100), 32, 256);
     access(&mut table, 7, 4096);

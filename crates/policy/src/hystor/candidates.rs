@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sub_region_gets_blocks_by_its_share_of_the_counters_and_the_largest_win() {
+    fn sub_region_quota_follows_counter_share() {
         let mut table = BlockTable::new(1 << 20, MIB * 16);
         access(&mut table, 0, 100, 1);
         access(&mut table, 1, 40, 5);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quota_that_is_not_used_goes_to_those_that_come_later() {
+    fn unused_quota_passes_to_later_regions() {
         let mut table = BlockTable::new(1 << 22, MIB * 16);
         access(&mut table, 0, 2, 200);
         access(&mut table, 512, 60, 1);

@@ -112,7 +112,7 @@ mod tests {
     use braid_base::{BlockId, MIB, Rng};
 
     #[test]
-    fn a_step_is_within_a_quarter_of_its_counter() {
+    fn saved_step_is_within_a_quarter_of_counter() {
         for counter in 1..=u16::MAX {
             let (step, least) = (step_of(counter), counter_of(step_of(counter)));
             assert!(step < STEPS && least <= counter && u32::from(counter) * 4 < u32::from(least) * 5 + 4);
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restored_table_chooses_the_same_blocks() {
+    fn restored_table_chooses_nearly_the_same_blocks() {
         let (blocks, mut rng) = (1 << 20, Rng::new(4));
         let mut table = BlockTable::new(blocks, MIB * 16);
         for block in (0..3_000).map(|i| i * 37) {
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn any_bytes_are_restored_without_harm() {
+    fn restore_accepts_arbitrary_bytes() {
         let mut rng = Rng::new(5);
         let mut table = BlockTable::new(1 << 16, MIB);
         (0..5_000).for_each(|i| table.access(BlockId(i * 13), 1, 8));
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hottest_fit_if_not_all_do() {
+    fn hottest_blocks_are_saved_if_table_exceeds_limit() {
         let mut table = BlockTable::new(1 << 24, MIB * 64);
         (0..400_000).for_each(|i| table.access(BlockId(i * 8), 1, 8));
         (0..5_000).for_each(|i| table.access(BlockId(5_000_000 + i % 100), 1, 8));

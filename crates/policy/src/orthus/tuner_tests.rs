@@ -45,7 +45,7 @@ fn saturated(load_admit: f64) -> (f64, f64) {
 
 /// Both devices are busy at 100 of 160: 0.95 x = 0.625, x = 0.658. Steps of 2 % meet the optimum at 0.66.
 #[test]
-fn the_search_ends_where_both_devices_are_busy() {
+fn search_settles_at_share_saturating_both_devices() {
     let mut system = System::new("target=throughput");
     system.run(20, saturated);
     assert!(system.seen[..9].iter().all(|&seen| seen == (1.0, true)), "the first window: {:?}", system.seen);
@@ -60,7 +60,7 @@ fn the_search_ends_where_both_devices_are_busy() {
 /// With a load that the cache can serve, each share gives the same throughput: the best is 1, twice. The
 /// cache fills until two windows have a stable miss ratio. Then the search begins again.
 #[test]
-fn a_load_that_the_cache_can_serve_is_filled_and_tuned_in_turns() {
+fn filling_and_tuning_alternate_if_cache_serves_whole_load() {
     let mut system = System::new("target=throughput");
     system.run(400, |_| (50e6, 1.0));
     let begins =
@@ -85,7 +85,7 @@ fn the_target_may_be_latency() {
 }
 
 #[test]
-fn another_miss_ratio_makes_the_cache_fill_again() {
+fn changed_miss_ratio_restarts_cache_fill() {
     let mut system = System::new("target=throughput");
     system.run(120, saturated);
     assert!(!system.last().1 && system.last().0 < 0.8);
@@ -98,7 +98,7 @@ fn another_miss_ratio_makes_the_cache_fill_again() {
 }
 
 #[test]
-fn a_cache_that_is_not_stable_fills_on() {
+fn cache_keeps_filling_while_miss_ratio_is_unstable() {
     let mut system = System::new("target=throughput");
     for misses in [90, 70, 50, 30, 20, 10] {
         system.misses = misses;
@@ -109,7 +109,7 @@ fn a_cache_that_is_not_stable_fills_on() {
 
 /// Two windows of 100 reads at ten reads a second: 20 s, not 2 s.
 #[test]
-fn a_window_lasts_until_it_has_enough_reads() {
+fn window_lasts_until_enough_reads() {
     let mut system = System::new("target=throughput");
     let mut tenths = 0;
     while system.tuner.admits_data() {

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_of_blocks_are_those_of_the_papers_sub_requests() {
+    fn block_counters_match_sub_requests_of_paper() {
         let mut rng = Rng::new(5);
         for _ in 0..200 {
             let (mut table, mut items) = (Table::new(4), Items::default());
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_ends_at_its_largest_value() {
+    fn block_counter_saturates() {
         let mut table = Table::new(4);
         for half in [1; 1000].into_iter().chain([2; 1000]) {
             table.record(E, 0..BLOCKS, half);
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_gives_up_the_row_that_is_oldest_and_says_so() {
+    fn full_table_drops_oldest_row_and_counts_loss() {
         let mut table = Table::new(2);
         for extent in [1, 2, 1, 3] {
             table.record(ExtentId(extent), 0..1, 1);

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn enough_new_data_or_enough_change_is_a_reason_and_less_is_none() {
+    fn enough_new_data_or_change_triggers_reorganization() {
         let usual = || sets(100, &[1, 2, 3, 4]);
         assert!(!again(usual(), usual(), 0));
         assert!(!again(usual(), usual(), 9) && again(usual(), usual(), 10));
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_considered_twice_for_the_same_request_or_once_all_runs_are_used() {
+    fn trigger_skips_repeated_request_and_exhausted_runs() {
         let mut trigger = Trigger::new(Some(1));
         let considered = [0, 1, 1, 2, 2].map(|at| trigger.considers(Nanos(at)));
         assert_eq!(considered, [false, true, false, true, false]);

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn an_adaptive_window_becomes_long_enough_to_see_what_comes_again() {
+    fn adaptive_window_grows_to_cover_repeat_distance() {
         let gap = Nanos::from_millis(10);
         // Repeated after 100 s: five times in 500 s, and within one half in no less than 800 s.
         let tau = tau_after(400_000, 10_000, gap);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn an_adaptive_window_is_doubled_if_nothing_is_hot_and_halved_if_a_table_overflows() {
+    fn adaptive_window_doubles_if_cold_and_halves_on_overflow() {
         let mut window = Window::new(Length::Adaptive);
         for second in 0..=30 {
             window.half_at(Nanos::from_secs(second), || 0);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_is_a_share_grows_with_the_run() {
+    fn proportional_window_grows_with_run() {
         let mut window = Window::new(Length::Share(0.1));
         for second in 0..1000 {
             window.half_at(Nanos::from_secs(second), || 0);
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_pause_longer_than_the_window_it_is_empty() {
+    fn long_pause_empties_window() {
         let mut window = Window::new(Length::Fixed(Nanos::from_secs(10)));
         let halves = [0, 4, 5, 9, 11, 1000, 1004, 1005].map(|s| window.half_at(Nanos::from_secs(s), || 0));
         assert_eq!(halves, [1, 1, 2, 2, 3, 5, 5, 6]);

@@ -49,7 +49,7 @@ fn the_preset_is_spelled_out_and_read_again() {
 }
 
 #[test]
-fn what_is_set_beside_the_preset_wins_whichever_is_written_first() {
+fn explicit_setting_overrides_preset_in_either_order() {
     for (name, setting) in [
         ("wardrop", "alpha=5"),
         ("working-set", "cold=unread"),
@@ -80,7 +80,7 @@ fn what_is_set_beside_the_preset_wins_whichever_is_written_first() {
 }
 
 #[test]
-fn a_setting_that_the_preset_does_not_go_with_names_the_way_out() {
+fn setting_in_conflict_with_preset_is_refused_with_remedy() {
     for (text, remedy) in [
         ("exclusive,as-published,evict=s3-fifo", "dirty-until=mark"),
         ("pass,as-published,order=epoch", "max-lag="),

@@ -20,7 +20,7 @@ fn place(policy: &str, volume: &mut Volume, count: u32) -> Vec<u32> {
 }
 
 #[test]
-fn each_baseline_splits_as_it_says() {
+fn baselines_split_extents_by_configured_shares() {
     assert_eq!(place("ssd-only", &mut mixed(2), 100), [100, 0, 0]);
     assert_eq!(place("hdd-only", &mut mixed(2), 100), [0, 50, 50]);
     assert_eq!(place("stripe", &mut mixed(3), 100), [25, 25, 25, 25]);
@@ -33,7 +33,7 @@ fn each_baseline_splits_as_it_says() {
 /// Regression: removed devices, and devices about to be removed, counted in their class. The only SSD could
 /// be removed, and new extents were placed on a removed device in turn.
 #[test]
-fn devices_without_slots_are_none_of_their_class() {
+fn devices_without_slots_are_not_used() {
     let of = |classes: &[(DeviceClass, u32)]| Volume::new(&devices(classes), 1000);
     let (ssd, hdd) = (DeviceClass::Ssd, DeviceClass::Hdd);
     let without_ssd = of(&[(ssd, 0), (hdd, 1000)]);
@@ -88,7 +88,7 @@ fn every_prefix_of_a_static_split_is_split_as_well_as_whole_extents_allow() {
 }
 
 #[test]
-fn ssd_first_fills_the_ssd_but_for_its_cache_and_admits_only_then() {
+fn ssd_first_caches_only_extents_beyond_ssd_homes() {
     let mut volume = mixed(1);
     let mut policy = parse("ssd-first,cache=20%", &volume.devices).unwrap();
     for extent in 0..800 {
@@ -111,7 +111,7 @@ fn ssd_first_fills_the_ssd_but_for_its_cache_and_admits_only_then() {
 }
 
 #[test]
-fn ssd_first_gives_up_what_was_used_least_before_a_restart() {
+fn ssd_first_keeps_eviction_order_after_restart() {
     let volume = mixed(1);
     let cache = |policy: &mut dyn Policy, block: u64| {
         policy.extra_changed(BlockId(block), None, Some(extra_of(BlockId(block))));
@@ -140,7 +140,7 @@ fn ssd_first_gives_up_what_was_used_least_before_a_restart() {
 }
 
 #[test]
-fn ssd_first_saves_no_more_than_there_is_room_for() {
+fn ssd_first_saves_latest_blocks_up_to_state_limit() {
     let volume = mixed(1);
     let mut policy = parse("ssd-first", &volume.devices).unwrap();
     (0..50_000).map(BlockId).for_each(|block| policy.extra_changed(block, None, Some(extra_of(block))));
@@ -150,7 +150,7 @@ fn ssd_first_saves_no_more_than_there_is_room_for() {
 }
 
 #[test]
-fn a_baseline_never_moves_anything() {
+fn baselines_plan_no_moves() {
     for name in ["ssd-only", "hdd-only", "stripe", "static,ssd=80%"] {
         let mut volume = mixed(1);
         let mut policy = parse(name, &volume.devices).unwrap();
@@ -159,7 +159,7 @@ fn a_baseline_never_moves_anything() {
 }
 
 #[test]
-fn settings_written_out_make_the_same_policy_again() {
+fn baseline_settings_survive_round_trip() {
     let volume = mixed(2);
     for text in [
         "wardrop,average=period,no-migration",
@@ -183,7 +183,7 @@ fn settings_written_out_make_the_same_policy_again() {
 /// Regression: a third of nine tenths was 30.000000000000004 %, with all digits in tables and in the
 /// superblock.
 #[test]
-fn shares_are_written_short_and_read_again_as_the_same() {
+fn shares_are_written_short_and_survive_round_trip() {
     let volume = mixed(3);
     let written = |text: &str| parse(text, &volume.devices).unwrap().settings();
     for (text, expected) in [
@@ -204,7 +204,7 @@ fn shares_are_written_short_and_read_again_as_the_same() {
 }
 
 #[test]
-fn wrong_settings_are_refused_with_what_would_be_right() {
+fn wrong_baseline_settings_are_refused_with_hint() {
     let volume = mixed(1);
     let ssd_only = Volume::new(&devices(&[(DeviceClass::Ssd, 10)]), 5);
     let cases = [

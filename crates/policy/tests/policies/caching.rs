@@ -176,7 +176,7 @@ fn hot_hits(policy: &str, once: impl Fn(u64) -> u64) -> f64 {
 }
 
 #[test]
-fn one_hit_blocks_flush_a_hot_set_under_lru_and_not_under_s3_fifo() {
+fn one_hit_blocks_evict_hot_set_only_under_lru() {
     let scattered = |i: u64| i.wrapping_mul(0x9E37_79B9) % 1_000_003 * 64;
     let lru = hot_hits("cache", scattered);
     let s3_fifo = hot_hits("cache,evict=s3-fifo", scattered);
@@ -193,7 +193,7 @@ fn a_long_stream_flushes_a_hot_set_under_lru_and_not_with_a_bypass() {
 }
 
 #[test]
-fn streams_side_by_side_are_passed_by_and_short_ones_and_random_requests_are_not() {
+fn streams_bypass_cache_but_repeated_small_reads_do_not() {
     let mut cache = Cache::new("cache,bypass=128KiB");
     // Two streams, each with slightly reordered requests.
     for i in (0..256).map(|i: u64| i ^ 1) {
@@ -214,7 +214,7 @@ fn streams_side_by_side_are_passed_by_and_short_ones_and_random_requests_are_not
 /// Regression: trace iozone, with scattered writes of 256 KiB to 4 MiB, was up to 8.8 times slower than on
 /// the disk alone. Writes outside a stream went to the SSD, piece by piece.
 #[test]
-fn a_write_that_is_as_long_as_the_bypass_goes_past_the_cache_with_all_its_pieces() {
+fn write_of_bypass_length_skips_cache_with_all_pieces() {
     let place = |cache: &mut Cache, start: u64, blocks: u64| -> Vec<WriteTarget> {
         let request = ByteRange::new(BLOCK * start, BLOCK * blocks);
         let mut targets = Vec::new();
@@ -333,7 +333,7 @@ fn writes_go_to_the_ssd_under_write_back_alone_and_new_extents_to_the_disk() {
 /// An uncached block would have to be read from the disk first. The disk takes the write in less time, unless
 /// a flush follows.
 #[test]
-fn a_block_that_is_written_in_part_goes_to_the_ssd_if_it_is_a_logs() {
+fn flushed_log_block_goes_to_ssd_on_partial_write() {
     let mut cache = Cache::new("cache,mode=write-back");
     let target = |cache: &mut Cache, block: u64, from: u64, to: u64| {
         let whole = piece(block);
@@ -397,7 +397,7 @@ fn dirty_blocks_are_written_back_in_the_order_of_addresses_between_the_water_mar
 /// Regression: with write-back at the engine's pace, and each write placed by the room at the moment, dbench
 /// was 17 % slower than on the disk alone.
 #[test]
-fn guests_write_to_the_disks_from_when_a_cache_is_full_of_dirty_blocks_until_its_low_mark() {
+fn full_cache_diverts_writes_to_disk_until_low_mark() {
     let mut cache = Cache::new("cache,mode=write-back,dirty-high=50%,dirty-low=20%");
     let mut block = 0;
     while cache.write(block * 100) {
@@ -423,7 +423,7 @@ fn guests_write_to_the_disks_from_when_a_cache_is_full_of_dirty_blocks_until_its
 
 /// Regression: a cache full of dirty blocks had no victim, and new blocks were not cached until a write-back.
 #[test]
-fn a_busy_cache_always_has_a_clean_copy_that_can_go() {
+fn busy_cache_always_has_evictable_clean_copy() {
     for evict in ["lru", "s3-fifo"] {
         let mut cache = Cache::new(&format!("cache,mode=write-back,evict={evict}"));
         let mut rng = Rng::new(9);
@@ -448,7 +448,7 @@ fn a_busy_cache_always_has_a_clean_copy_that_can_go() {
 
 /// Regression: dirty copies of an earlier policy were never evicted, and stayed for ever.
 #[test]
-fn what_became_dirty_under_another_policy_is_written_back() {
+fn dirty_blocks_of_earlier_policy_are_written_back() {
     for policy in ["cache", "ssd-first"] {
         let mut cache = Cache::new(policy);
         (0..50).for_each(|block| _ = cache.set(block * 7, Some(true)));
@@ -458,7 +458,7 @@ fn what_became_dirty_under_another_policy_is_written_back() {
 
 /// Regression: a failing device was tried a thousand times a second.
 #[test]
-fn after_a_failure_nothing_is_written_back_for_a_while() {
+fn failed_write_back_is_retried_after_delay() {
     let mut cache = Cache::new("cache");
     cache.set(3, Some(true));
     let mut plan = Plan::default();
@@ -472,7 +472,7 @@ fn after_a_failure_nothing_is_written_back_for_a_while() {
 }
 
 #[test]
-fn what_s3_fifo_keeps_is_kept_after_a_restart() {
+fn s3_fifo_keeps_hot_blocks_after_restart() {
     let run = |cache: &mut Cache| {
         let mut rng = Rng::new(1);
         (0..20_000).for_each(|_| _ = cache.read(rng.below(600)));

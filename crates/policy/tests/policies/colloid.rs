@@ -48,7 +48,7 @@ fn the_hottest_extents_leave_the_slower_tier_as_far_as_the_shifted_demand_allows
 }
 
 #[test]
-fn nothing_moves_between_tiers_that_take_equally_long() {
+fn tiers_with_equal_latency_exchange_nothing() {
     let (mut volume, mut policy) = volume(100);
     for (extent, device) in [(0, SSD), (1, HDD)] {
         volume.settle(extent, device);
@@ -61,7 +61,7 @@ fn nothing_moves_between_tiers_that_take_equally_long() {
 
 /// The SSD has a single free slot, for exchanges: a hot extent is exchanged with an extent without requests.
 #[test]
-fn a_hot_extent_comes_to_a_full_ssd_against_a_cold_one() {
+fn hot_extent_replaces_cold_extent_on_full_ssd() {
     let (mut volume, mut policy) = volume(10);
     (0..9).for_each(|extent| volume.settle(extent, SSD));
     (0..8).for_each(|extent| read(&volume, &mut *policy, extent, 5));

@@ -63,7 +63,7 @@ fn moved(volume: &mut Volume, policy: &mut dyn Policy) -> Vec<(u32, DeviceId)> {
 }
 
 #[test]
-fn extents_of_scattered_reads_take_the_ssd_from_those_of_sequential_ones() {
+fn randomly_read_extents_win_ssd_over_sequential_extents() {
     // One slot more: the disk seeks to the first extent of a sequential run.
     let mut volume = on_disk(21);
     let mut policy = equi(&volume, "equi");
@@ -80,7 +80,7 @@ fn extents_of_scattered_reads_take_the_ssd_from_those_of_sequential_ones() {
 
 /// Every extent is read once: past reads do not predict future reads.
 #[test]
-fn a_load_of_which_nothing_comes_again_stops_being_moved() {
+fn load_without_repeats_causes_ever_fewer_moves() {
     let mut volume = on_disk(EXTENTS);
     let mut policy = equi(&volume, "equi");
     let (mut next, mut by_round) = (0, Vec::new());
@@ -125,7 +125,7 @@ fn free_room_is_filled_once_a_disk_has_been_saturated_for_long() {
 }
 
 #[test]
-fn on_a_full_ssd_what_nobody_asks_for_leaves_and_what_is_as_hot_stays() {
+fn cold_extents_leave_full_ssd_but_equally_hot_stay() {
     let mut volume = on_disk(20);
     (0..20).for_each(|extent| volume.settle(extent * 50, SSD));
     let mut policy = equi(&volume, "equi");
@@ -163,14 +163,14 @@ fn left_on_ssd(in_flight: u32, millis: f64) -> Vec<usize> {
 }
 
 #[test]
-fn an_ssd_gives_load_to_a_disk_where_requests_wait_for_it() {
+fn ssd_sheds_load_to_disk_if_requests_queue() {
     assert_eq!(left_on_ssd(0, 16.0).last(), Some(&200), "it bears the load");
     assert!(left_on_ssd(20, 60.0).last().is_some_and(|&left| left < 200));
 }
 
 /// An SSD slower than the disk by nature, without a queue.
 #[test]
-fn an_ssd_that_is_several_times_slower_gives_back_step_by_step() {
+fn slow_ssd_sheds_extents_in_small_steps() {
     let left = left_on_ssd(0, 60.0);
     assert!(left.last().is_some_and(|&left| left < 20), "{left:?}");
     let steps = left.windows(2).map(|pair| pair[0] - pair[1]);
@@ -180,7 +180,7 @@ fn an_ssd_that_is_several_times_slower_gives_back_step_by_step() {
 /// Two disks and two SSDs: hot extents go to both SSDs, and no extent moves from disk to disk, though one
 /// disk is always a little slower by chance.
 #[test]
-fn devices_of_a_class_share_what_comes_and_exchange_nothing() {
+fn devices_of_same_class_share_hot_extents_without_exchange() {
     let ssd = (DeviceClass::Ssd, 100);
     let mut volume = Volume::new(
         &devices(&[ssd, ssd, (DeviceClass::Hdd, 2 * EXTENTS), (DeviceClass::Hdd, 2 * EXTENTS)]),
@@ -205,7 +205,7 @@ fn devices_of_a_class_share_what_comes_and_exchange_nothing() {
 /// The SSD is missing: it has no room, and never answers. A full SSD that answers gets hot extents in
 /// exchange for cold extents.
 #[test]
-fn a_device_that_never_answered_gets_nothing_that_needs_room_first() {
+fn silent_full_ssd_gets_no_extents_in_exchange() {
     for answers in [false, true] {
         let mut volume = on_disk(10);
         (0..10).for_each(|extent| volume.settle(extent * 50, SSD));
@@ -225,7 +225,7 @@ fn a_device_that_never_answered_gets_nothing_that_needs_room_first() {
 }
 
 #[test]
-fn what_has_moved_rests() {
+fn moved_extent_rests_before_next_move() {
     let mut volume = on_disk(1000);
     let mut policy = equi(&volume, "equi");
     let mut moves: Vec<(Nanos, u32)> = Vec::new();
@@ -252,7 +252,7 @@ fn what_has_moved_rests() {
 }
 
 #[test]
-fn new_extents_go_to_where_what_guests_ask_for_takes_less_time() {
+fn new_extents_go_to_device_with_lower_latency() {
     let mut volume =
         Volume::new(&devices(&[(DeviceClass::Ssd, 4000), (DeviceClass::Hdd, 4000)]), EXTENTS as usize);
     let mut policy = equi(&volume, "equi");
@@ -292,7 +292,7 @@ fn new_extents_go_to_where_what_guests_ask_for_takes_less_time() {
 }
 
 #[test]
-fn settings_have_bounds_and_come_out_as_they_went_in() {
+fn equi_settings_are_bounded_and_survive_round_trip() {
     let volume = on_disk(10);
     for text in
         ["equi,research.memory=1ms", "equi,research.horizon=0s", "equi,research.horizon=2h", "equi,pace=1"]
@@ -346,7 +346,7 @@ fn homes_leave_the_ssd_as_copies_come_as_far_as_the_mode_says() {
 
 /// A change of the mode does not move hot extents away.
 #[test]
-fn homes_leave_only_as_copies_come_and_those_first_that_nobody_asks_for() {
+fn cold_homes_leave_ssd_gradually_in_cache_mode() {
     let mut volume = full_ssd();
     let mut policy = equi(&volume, "equi,mode=cache");
     let hot: Vec<u32> = (0..1000).map(|n| 2 * n).collect();
@@ -360,7 +360,7 @@ fn homes_leave_only_as_copies_come_and_those_first_that_nobody_asks_for() {
 }
 
 #[test]
-fn a_policy_with_modes_goes_on_in_each_and_a_policy_in_one_has_no_choice() {
+fn auto_policy_switches_modes_and_fixed_mode_has_none() {
     let mut volume = full_ssd();
     let mut policy = equi(&volume, "equi,research.horizon=9s,mode=auto");
     let modes = policy.modes(1);
@@ -392,7 +392,7 @@ fn a_policy_with_modes_goes_on_in_each_and_a_policy_in_one_has_no_choice() {
 }
 
 #[test]
-fn the_mode_that_a_guard_found_outlives_an_opening() {
+fn mode_found_by_guard_is_restored_at_opening() {
     let volume = full_ssd();
     let mut policy = equi(&volume, "equi,mode=auto");
     policy.switch(2);
@@ -411,7 +411,7 @@ fn the_mode_that_a_guard_found_outlives_an_opening() {
 
 /// `equi,mode=auto` is the default, and also valid for a volume without SSDs.
 #[test]
-fn devices_of_one_class_leave_no_mode_to_choose() {
+fn single_class_volume_has_no_modes() {
     for class in [DeviceClass::Ssd, DeviceClass::Hdd] {
         let volume = Volume::new(&devices(&[(class, 100), (class, 100)]), 100);
         let mut policy = equi(&volume, "equi,mode=auto");
@@ -423,7 +423,7 @@ fn devices_of_one_class_leave_no_mode_to_choose() {
 }
 
 #[test]
-fn blocks_of_what_lies_on_a_disk_have_copies_and_streams_pass_by() {
+fn disk_blocks_are_cached_and_streams_bypass() {
     let mut volume = on_disk(100);
     volume.settle(7, SSD);
     let mut policy = equi(&volume, "equi,mode=mixed");
@@ -439,7 +439,7 @@ fn blocks_of_what_lies_on_a_disk_have_copies_and_streams_pass_by() {
 
 /// All blocks have copies on the SSD here, which serve all reads: hot extents stay.
 #[test]
-fn what_a_copy_serves_is_no_reason_to_move_a_home() {
+fn home_stays_if_cached_copy_serves_reads() {
     for (mode, moves) in [("tier", true), ("mixed", false)] {
         let mut volume = on_disk(100);
         let mut policy = equi(&volume, &format!("equi,mode={mode}"));

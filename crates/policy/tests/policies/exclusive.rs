@@ -61,7 +61,7 @@ fn on_ssd(volume: &Volume) -> (Vec<u32>, usize) {
 const PERIOD: Nanos = Nanos::from_secs(10);
 
 #[test]
-fn the_busiest_pages_of_a_period_get_the_ssd_tier_and_the_next_period_may_change_that() {
+fn busiest_pages_of_each_period_occupy_ssd_tier() {
     let mut volume = volume();
     let mut policy = in_charge(&mut volume, "exclusive,cache=0%");
     (0..20).for_each(|i| read_page(&volume, &mut *policy, 7 * i % 100, 1 + i));
@@ -80,7 +80,7 @@ fn the_busiest_pages_of_a_period_get_the_ssd_tier_and_the_next_period_may_change
 
 /// "All areas of this tier are allocated to pages" (2.2).
 #[test]
-fn the_whole_tier_is_for_pages_that_were_asked_for_or_for_all() {
+fn fill_setting_decides_if_unread_pages_fill_tier() {
     for (fill, pages) in [("asked", 3), ("all", 10)] {
         let mut volume = volume();
         let mut policy = in_charge(&mut volume, &format!("exclusive,cache=0%,fill={fill}"));
@@ -93,7 +93,7 @@ fn the_whole_tier_is_for_pages_that_were_asked_for_or_for_all() {
 }
 
 #[test]
-fn a_page_that_ranks_as_high_as_another_does_not_take_its_place() {
+fn page_of_equal_rank_does_not_replace_resident_page() {
     let mut volume = volume();
     (200..240).for_each(|extent| volume.settle(extent, SSD));
     let mut policy = in_charge(&mut volume, "exclusive,cache=0%");
@@ -102,7 +102,7 @@ fn a_page_that_ranks_as_high_as_another_does_not_take_its_place() {
 }
 
 #[test]
-fn the_cache_keeps_its_share_of_the_ssd_from_the_tier() {
+fn cache_share_of_ssd_is_withheld_from_tier() {
     let mut volume = volume();
     let mut policy = in_charge(&mut volume, "exclusive,cache=50%");
     assert_eq!(policy.extra_slots(&volume.devices[0]), 20);
@@ -113,7 +113,7 @@ fn the_cache_keeps_its_share_of_the_ssd_from_the_tier() {
 
 /// The cache has taken its half of the SSD, as in the engine; another split then needs the half.
 #[test]
-fn another_split_moves_pages_at_once_and_without_another_period() {
+fn changed_split_moves_pages_before_period_ends() {
     let mut volume = volume();
     let mut policy = in_charge(&mut volume, "exclusive,cache=50%");
     (0..100).for_each(|page| read_page(&volume, &mut *policy, page, 100 - page));
@@ -144,7 +144,7 @@ fn migration_takes_the_rate_of_each_disk_and_no_more() {
 }
 
 #[test]
-fn what_a_guest_wrote_to_meanwhile_migrates_later() {
+fn stopped_migration_is_retried() {
     let mut volume = volume();
     let mut policy = in_charge(&mut volume, "exclusive,cache=0%");
     read_page(&volume, &mut *policy, 3, 5);
@@ -165,7 +165,7 @@ fn what_a_guest_wrote_to_meanwhile_migrates_later() {
 }
 
 #[test]
-fn the_exclusive_cache_admits_what_lies_on_a_disk_and_the_inclusive_one_all() {
+fn exclusive_cache_admits_disk_blocks_only() {
     for (name, on_ssd) in [("exclusive", None), ("inclusive", Some(SSD))] {
         let mut volume = volume();
         volume.settle(0, SSD);
@@ -201,7 +201,7 @@ fn a_write_to_the_ssd_tier_leaves_no_copy_in_the_exclusive_cache() {
 }
 
 #[test]
-fn what_has_migrated_to_the_ssd_tier_is_purged_first_and_written_back_before() {
+fn migrated_extent_is_written_back_and_evicted_first() {
     for (name, first) in [("exclusive", 3 * 4 * 32), ("inclusive", 7 * 32)] {
         let mut volume = volume();
         let mut policy = in_charge(&mut volume, name);
@@ -221,7 +221,7 @@ fn what_has_migrated_to_the_ssd_tier_is_purged_first_and_written_back_before() {
 }
 
 #[test]
-fn a_new_extent_goes_to_the_ssd_tier_as_long_as_that_has_room() {
+fn new_extents_fill_ssd_tier_before_disk() {
     let classes = [(DeviceClass::Ssd, 40), (DeviceClass::Hdd, 400)];
     let mut volume = Volume::new(&devices(&classes), EXTENTS as usize);
     let mut policy = policy(&volume, "exclusive,cache=25%");
@@ -246,7 +246,7 @@ fn a_restart_keeps_the_counts_and_the_age_of_the_period() {
 }
 
 #[test]
-fn a_state_of_any_bytes_is_survived_and_one_of_a_large_volume_fits() {
+fn restore_survives_damaged_state_and_large_state_is_bounded() {
     let (volume, mut rng) = (volume(), Rng::new(5));
     let valid = {
         let mut policy = policy(&volume, "exclusive");
@@ -278,7 +278,7 @@ fn a_state_of_any_bytes_is_survived_and_one_of_a_large_volume_fits() {
 }
 
 #[test]
-fn settings_that_cannot_be_are_refused() {
+fn wrong_exclusive_settings_are_refused_with_hint() {
     let volume = volume();
     let alone = Volume::new(&devices(&[(DeviceClass::Hdd, 10)]), 5);
     for (text, volume, hint) in [

@@ -11,7 +11,7 @@ fn is_cached(cache: &Cache, block: u64) -> bool {
 const LARC: [&str; 2] = ["cache,admit=larc,bypass=off", "exclusive,cache=100%,admit=larc,bypass=off"];
 
 #[test]
-fn with_larc_a_block_enters_at_its_second_miss() {
+fn larc_admits_block_at_second_miss() {
     for policy in LARC {
         let mut cache = Cache::new(policy);
         assert!(!cache.read(5) && !is_cached(&cache, 5), "{policy}: its first miss");
@@ -21,7 +21,7 @@ fn with_larc_a_block_enters_at_its_second_miss() {
 }
 
 #[test]
-fn with_larc_a_write_goes_to_the_disk_until_its_block_is_known_and_to_the_cache_then() {
+fn larc_sends_first_write_to_disk_second_to_cache() {
     for policy in ["cache,mode=write-back,admit=larc", "exclusive,cache=100%,admit=larc"] {
         let mut cache = Cache::new(policy);
         assert!(!cache.write(5) && !is_cached(&cache, 5), "{policy}");
@@ -56,7 +56,7 @@ fn larc_writes_less_to_the_ssd_and_hits_as_often_under_a_skewed_load() {
 
 /// 9 misses in the imprecise table; the last counts as the first of 4 in the precise table.
 #[test]
-fn with_sievestore_a_block_enters_at_its_twelfth_miss_within_the_window() {
+fn sievestore_admits_block_at_twelfth_miss_in_window() {
     let mut cache = Cache::new("cache,admit=sievestore,bypass=off");
     for miss in 1..=12 {
         assert!(!is_cached(&cache, 5), "miss {miss}");
@@ -74,7 +74,7 @@ fn with_sievestore_a_block_enters_at_its_twelfth_miss_within_the_window() {
 }
 
 #[test]
-fn what_a_stream_reads_is_passed_by_and_not_counted() {
+fn stream_reads_bypass_cache_and_larc_count() {
     let mut cache = Cache::new("cache,admit=larc,bypass=64KiB");
     (0..2).for_each(|_| (1000..2000).for_each(|block| _ = cache.read(block)));
     assert!(!is_cached(&cache, 1900));

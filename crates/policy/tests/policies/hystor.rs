@@ -182,7 +182,7 @@ fn remap_blocks(slots: u32) -> u64 {
 }
 
 #[test]
-fn blocks_of_small_requests_are_promoted_and_those_of_large_ones_are_not() {
+fn small_request_blocks_outrank_large_request_blocks() {
     let mut rig = Rig::new("hystor,write-back=0%", 4);
     // All blocks are read equally often: 100 blocks one by one, 640 in requests of 32 blocks.
     for block in (0..100).map(|i| 5_000 + i * 3) {
@@ -199,7 +199,7 @@ fn blocks_of_small_requests_are_promoted_and_those_of_large_ones_are_not() {
 }
 
 #[test]
-fn a_block_in_the_remap_area_is_written_there_and_others_to_the_disk_without_a_write_back_area() {
+fn ssd_takes_only_remap_writes_without_write_back_area() {
     let mut rig = Rig::new("hystor,write-back=0%", 4);
     rig.read(7);
     rig.search();
@@ -210,7 +210,7 @@ fn a_block_in_the_remap_area_is_written_there_and_others_to_the_disk_without_a_w
 }
 
 #[test]
-fn dirty_blocks_are_written_back_in_order_of_address_from_the_high_mark_to_the_low_one() {
+fn write_back_follows_address_order_to_low_mark() {
     // 16 slots: 504 blocks. The write-back area has 252 blocks, its high mark is 189 and its low mark 126.
     let mut rig = Rig::new("hystor,write-back=50%,period=1h", 16);
     for i in 0..189u64 {
@@ -245,7 +245,7 @@ fn writes_go_to_the_disk_while_the_write_back_area_is_full() {
 }
 
 #[test]
-fn dirty_blocks_are_all_written_back_once_guests_ask_for_nothing() {
+fn idle_volume_writes_back_all_dirty_blocks() {
     let mut rig = Rig::new("hystor,period=1s", 16);
     (0..10).for_each(|block| _ = rig.write(block));
     rig.settle();
@@ -255,7 +255,7 @@ fn dirty_blocks_are_all_written_back_once_guests_ask_for_nothing() {
 }
 
 #[test]
-fn a_chosen_block_moves_to_the_remap_area_where_it_lies() {
+fn chosen_cached_block_joins_remap_area_without_promotion() {
     let mut rig = Rig::new("hystor,write-back=50%", 16);
     (0..5).for_each(|block| _ = rig.write(block));
     let moves = rig.search();
@@ -264,7 +264,7 @@ fn a_chosen_block_moves_to_the_remap_area_where_it_lies() {
 }
 
 #[test]
-fn the_block_that_was_chosen_longest_ago_makes_room_and_is_written_back_first_if_it_is_dirty() {
+fn oldest_chosen_blocks_make_room_for_new_hot_set() {
     let mut rig = Rig::new("hystor,write-back=0%,period=1s", 4);
     let room = remap_blocks(4);
     (0..room).for_each(|block| _ = rig.read(block));
@@ -321,7 +321,7 @@ fn ext4(inode_table: u32) -> Vec<u8> {
 }
 
 #[test]
-fn metadata_of_a_file_system_is_recognised_without_the_guests_saying_so() {
+fn file_system_metadata_is_recognised_from_disk_content() {
     let mut rig = Rig::new("hystor,write-back=0%", 4);
     rig.bytes = ext4(1_000);
     rig.settle();
@@ -338,7 +338,7 @@ fn metadata_of_a_file_system_is_recognised_without_the_guests_saying_so() {
 }
 
 #[test]
-fn a_file_system_that_is_made_anew_is_looked_at_again() {
+fn new_file_system_is_scanned_after_superblock_write() {
     let mut rig = Rig::new("hystor,write-back=0%", 4);
     rig.bytes = ext4(1_000);
     rig.settle();
@@ -366,7 +366,7 @@ fn metadata_has_at_most_half_of_a_crowded_remap_area() {
 }
 
 #[test]
-fn a_restart_keeps_what_was_learned() {
+fn learned_blocks_survive_restart() {
     let mut rig = Rig::new("hystor,write-back=0%", 4);
     (0..40).for_each(|block| _ = rig.read(block * 50));
     let saved = rig.with(|policy, view| policy.save(view));
@@ -377,7 +377,7 @@ fn a_restart_keeps_what_was_learned() {
 }
 
 #[test]
-fn settings_are_read_back_as_they_are_shown() {
+fn hystor_settings_survive_round_trip() {
     let devices = devices(&[(DeviceClass::Ssd, 10), (DeviceClass::Hdd, 10)]);
     for text in [
         "hystor",

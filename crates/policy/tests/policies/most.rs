@@ -42,7 +42,7 @@ fn the_offload_ratio_follows_the_slower_device_by_steps() {
 
 /// Extents on the disk have clean extra copies here.
 #[test]
-fn reads_and_writes_of_what_is_mirrored_go_to_the_disk_by_the_ratio() {
+fn ratio_sends_mirrored_reads_and_writes_to_disk() {
     let (mut volume, mut policy) = volume(",step=25%");
     volume.settle(0, SSD);
     volume.settle(1, HDD);
@@ -142,7 +142,7 @@ fn plan(cache: &mut Cache) -> Vec<Move> {
 /// Extent 0 is mirrored, and block 5 is written only on the SSD. After four reads for the write the extent is
 /// cleaned, and the blocks valid only on the disk get copies.
 #[test]
-fn blocks_are_cleaned_where_many_reads_come_for_a_write() {
+fn mirrored_extent_is_cleaned_after_enough_reads_per_write() {
     let mut cache = Cache::new("most");
     (0..20).for_each(|block| _ = cache.set(block, Some(false)));
     plan(&mut cache);

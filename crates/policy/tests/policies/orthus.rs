@@ -49,7 +49,7 @@ fn run(cache: &mut Cache, intervals: usize, rng: &mut Rng) -> f64 {
 
 /// The cache serves 100 of 160 MB/s: 62.5 % of all reads, 66 % of the hits.
 #[test]
-fn the_disk_gets_the_share_of_hits_at_which_both_devices_are_busy_and_the_cache_fills_no_more() {
+fn tuned_disk_share_saturates_both_devices_and_stops_fill() {
     let (mut cache, mut rng) = (Cache::new("orthus"), Rng::new(1));
     assert_eq!(run(&mut cache, 10, &mut rng), 0.0, "it fills at first");
     assert_eq!(figure(&mut cache, "data_admit"), 1.0);

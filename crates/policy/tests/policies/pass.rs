@@ -35,7 +35,7 @@ fn plan(policy: &mut dyn Policy, volume: &Volume) -> Vec<ByteRange> {
 }
 
 #[test]
-fn everything_is_read_from_the_ssd_and_the_disk_is_behind() {
+fn reads_prefer_ssd_and_writes_leave_disk_stale() {
     let mut volume = pair();
     let mut policy = pass("max-lag=64KiB", &volume);
     assert_eq!(volume.allocate(&mut *policy, 3), SSD);
@@ -48,7 +48,7 @@ fn everything_is_read_from_the_ssd_and_the_disk_is_behind() {
 }
 
 #[test]
-fn a_home_on_a_disk_has_a_copy_on_the_ssd_that_is_never_behind() {
+fn pass_writes_second_copy_of_disk_home_synchronously() {
     let mut volume = pair();
     let mut policy = pass("window=1MiB", &volume);
     volume.settle(5, HDD);
@@ -71,7 +71,7 @@ fn a_full_window_is_duplicated_in_the_order_of_addresses() {
 }
 
 #[test]
-fn in_idle_time_a_part_of_the_window_is_duplicated_before_it_is_full() {
+fn idle_time_duplicates_part_of_unfilled_window() {
     let mut volume = pair();
     let mut policy = pass("window=50%,idle=100ms", &volume);
     volume.lack(scattered(700));
@@ -85,7 +85,7 @@ fn in_idle_time_a_part_of_the_window_is_duplicated_before_it_is_full() {
 }
 
 #[test]
-fn writes_wait_by_what_is_outstanding_in_so_many_levels() {
+fn write_delay_follows_outstanding_copies_up_to_top_level() {
     let mut volume = pair();
     let mut policy = pass("window=4KiB,max-lag=4KiB,base=1ms,threshold=2,levels=3", &volume);
     assert_eq!(policy.throttle(&request(Op::Write), &volume.view()), Nanos::ZERO);
@@ -126,7 +126,7 @@ fn a_window_is_given_in_sectors_bytes_or_as_a_share() {
 }
 
 #[test]
-fn without_a_bound_any_amount_may_be_behind_and_nobody_is_paced() {
+fn unbounded_lag_is_not_paced() {
     let mut volume = pair();
     let mut policy = pass("window=64KiB,max-lag=none,base=0us", &volume);
     volume.allocate(&mut *policy, 3);
@@ -143,7 +143,7 @@ fn without_a_bound_any_amount_may_be_behind_and_nobody_is_paced() {
 }
 
 #[test]
-fn without_an_idle_time_a_window_that_is_not_full_is_never_duplicated() {
+fn partial_window_is_not_duplicated_without_idle_time() {
     let mut volume = pair();
     for (idle, pieces) in [("none", 0), ("100ms", 10)] {
         let mut policy = pass(&format!("window=50%,idle={idle}"), &volume);
@@ -155,7 +155,7 @@ fn without_an_idle_time_a_window_that_is_not_full_is_never_duplicated() {
 
 /// Section IV.C merges only overlapping pieces.
 #[test]
-fn only_gaps_that_are_shorter_than_the_settings_say_are_duplicated() {
+fn only_gaps_below_configured_length_are_duplicated() {
     let mut volume = pair();
     // Gaps of 4, 12 and 60 KiB.
     volume.lack([0, 8, 24, 88].map(|start| ByteRange::new(KIB * start, KIB * 4)));
@@ -183,7 +183,7 @@ fn the_policy_is_awakened_by_a_full_window() {
 }
 
 #[test]
-fn what_cannot_be_duplicated_is_tried_again_after_a_while() {
+fn failed_duplication_is_retried_after_delay() {
     let mut volume = pair();
     let mut policy = pass("window=64KiB", &volume);
     volume.lack(scattered(16));
@@ -253,7 +253,7 @@ pub fn copied(policy: &mut dyn Policy, len: Bytes) {
 }
 
 #[test]
-fn while_a_full_window_is_duplicated_guests_write_no_faster_than_the_disk_gets_its_copies() {
+fn full_window_paces_writes_to_disk_copy_rate() {
     let mut volume = pair();
     let mut policy = pass("window=1MiB,max-lag=3MiB,base=0us", &volume);
     let write =
@@ -287,7 +287,7 @@ fn while_a_full_window_is_duplicated_guests_write_no_faster_than_the_disk_gets_i
 }
 
 #[test]
-fn a_write_that_the_disk_lacks_for_too_long_makes_the_others_wait_for_both_copies() {
+fn overdue_stale_write_makes_later_writes_synchronous() {
     let mut volume = pair();
     let mut policy = pass("window=50%,max-lag=60%,max-lag-time=2s,idle=1h", &volume);
     volume.allocate(&mut *policy, 3);
@@ -331,7 +331,7 @@ fn a_write_that_the_disk_lacks_for_too_long_makes_the_others_wait_for_both_copie
 /// Regression: while a disk is lost, the stale data has no bound, and all of it was one plan with millions of
 /// moves.
 #[test]
-fn a_plan_is_bounded_and_a_round_ends_with_its_last_plan() {
+fn plan_is_bounded_and_round_ends_with_last_plan() {
     let mut volume = pair();
     let mut policy = pass("window=64KiB,max-lag=60%,max-lag-time=2s,idle=1h", &volume);
     volume.allocate(&mut *policy, 3);
@@ -373,7 +373,7 @@ fn a_plan_is_bounded_and_a_round_ends_with_its_last_plan() {
 }
 
 #[test]
-fn without_a_disk_nothing_is_duplicated_and_guests_do_not_wait_for_that() {
+fn lost_disk_stops_duplication_and_pacing() {
     let mut volume = pair();
     let mut policy = pass("window=64KiB,base=1ms,threshold=1", &volume);
     volume.lack(scattered(600));
@@ -385,7 +385,7 @@ fn without_a_disk_nothing_is_duplicated_and_guests_do_not_wait_for_that() {
 }
 
 #[test]
-fn by_epochs_the_disk_gets_all_that_is_behind_as_a_whole() {
+fn epoch_ends_if_window_is_full_or_data_overdue() {
     let mut volume = pair();
     let mut policy = pass("order=epoch,window=64KiB,max-lag=1MiB,max-lag-time=2s,idle=1h", &volume);
     assert!(policy.keeps_epochs() && !pass("window=64KiB", &volume).keeps_epochs());
@@ -420,7 +420,7 @@ fn by_epochs_the_disk_gets_all_that_is_behind_as_a_whole() {
 
 /// Regression: by epochs the disk's data was as old as a load without pauses. The paper has no bound in time.
 #[test]
-fn by_epochs_the_disk_lacks_nothing_older_than_five_seconds_unless_the_settings_say_so() {
+fn epoch_order_bounds_lag_to_five_seconds_by_default() {
     let volume = pair();
     for (settings, bound) in [
         ("order=lba", None),
@@ -443,7 +443,7 @@ fn by_epochs_the_disk_lacks_nothing_older_than_five_seconds_unless_the_settings_
 /// Regression: the largest loss from a lost SSD was visible only in the policy's settings, in bytes or as a
 /// share.
 #[test]
-fn what_the_disk_may_lack_at_most_is_a_figure_of_it() {
+fn lag_bounds_are_figures_of_disk() {
     let volume = pair();
     let mut policy = pass("max-lag=50%,max-lag-time=1500ms", &volume);
     plan(&mut *policy, &volume);

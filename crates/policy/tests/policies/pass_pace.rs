@@ -56,7 +56,7 @@ fn written_in_ten_seconds(settings: &str, (burst, most_behind): (usize, usize), 
 /// idle. The rate of the disk was measured only in windows that took 0.2 s to duplicate, and clients paced by
 /// an old rate filled no such window.
 #[test]
-fn guests_are_held_to_the_rate_of_the_disk_as_it_is_and_not_as_it_was() {
+fn pacing_follows_current_disk_rate_after_slow_phase() {
     for blocks in [16, 32, 64] {
         let settings = format!("window={}B,base=0us", (KIB * 4 * blocks as u64).0);
         let of = |slow| written_in_ten_seconds(&settings, (blocks, 2 * blocks), slow);

@@ -6,7 +6,7 @@ use braid_base::{BlockId, Bytes, Nanos};
 use braid_policy::{Occasion, Piece, WriteTarget};
 
 #[test]
-fn a_block_that_is_written_in_part_goes_to_the_ssd_if_the_settings_say_so() {
+fn part_writes_setting_sends_partial_block_write_to_ssd() {
     for (policy, to_ssd) in [
         ("cache,mode=write-back", false),
         ("cache,mode=write-back,part-writes=cache", true),
@@ -24,7 +24,7 @@ fn a_block_that_is_written_in_part_goes_to_the_ssd_if_the_settings_say_so() {
 
 /// The paper purges the least recently used segment, and writes the segment back at purge.
 #[test]
-fn a_cache_that_writes_back_at_purge_is_dirty_until_then_and_purges_in_the_order_of_use() {
+fn purge_mode_purges_dirty_blocks_in_lru_order() {
     let mut cache = Cache::new("exclusive,cache=100%,dirty-until=purge");
     (0..ROOM as u64).for_each(|block| assert!(cache.write(block * 7), "{block}"));
     cache.now = Nanos::from_secs(1000);

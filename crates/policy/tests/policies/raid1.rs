@@ -22,7 +22,7 @@ fn read_first(policy: &dyn Policy, volume: &Volume) -> braid_base::DeviceId {
 }
 
 #[test]
-fn both_copies_are_written_together_and_the_quicker_one_is_read() {
+fn both_copies_are_written_and_faster_copy_is_read() {
     let mut volume = pair();
     let mut policy = raid1("", &volume);
     assert_eq!(volume.allocate(&mut *policy, 3), SSD);
@@ -35,7 +35,7 @@ fn both_copies_are_written_together_and_the_quicker_one_is_read() {
 }
 
 #[test]
-fn by_the_rule_of_md_random_reads_alternate_and_sequential_ones_stay() {
+fn md_reads_alternate_if_random_and_stay_if_sequential() {
     let volume = pair();
     let mut policy = raid1(",reads=md", &volume);
     assert!(policy.settings() == "reads=md" && policy.observes());
@@ -68,7 +68,7 @@ fn a_write_behind_disk_is_written_at_once_as_far_as_the_limit_and_hardly_read() 
 }
 
 #[test]
-fn a_home_on_a_disk_has_a_copy_on_the_ssd_that_is_never_behind() {
+fn raid1_writes_second_copy_of_disk_home_synchronously() {
     let mut volume = pair();
     let mut policy = raid1(",write-behind", &volume);
     volume.settle(5, HDD);
@@ -76,7 +76,7 @@ fn a_home_on_a_disk_has_a_copy_on_the_ssd_that_is_never_behind() {
 }
 
 #[test]
-fn two_devices_of_one_class_are_a_mirror_without_write_behind() {
+fn same_class_mirror_refuses_write_behind() {
     let disks = devices(&[(DeviceClass::Hdd, 100), (DeviceClass::Hdd, 100)]);
     let mut volume = Volume::new(&disks, 80);
     let mut policy = raid1("", &volume);
@@ -87,7 +87,7 @@ fn two_devices_of_one_class_are_a_mirror_without_write_behind() {
 }
 
 #[test]
-fn settings_are_written_as_they_are_read() {
+fn raid1_settings_survive_round_trip() {
     let volume = pair();
     for text in ["", ",write-behind", ",write-behind,limit=64KiB"] {
         let policy = raid1(text, &volume);
@@ -102,7 +102,7 @@ fn settings_are_written_as_they_are_read() {
 }
 
 #[test]
-fn without_a_disk_nothing_is_planned_for_it() {
+fn resync_is_not_planned_for_lost_disk() {
     let mut volume = pair();
     let mut policy = raid1(",write-behind", &volume);
     volume.lack([ByteRange::new(MIB, MIB)]);

@@ -51,7 +51,7 @@ const ALL: &[&str] = &[
 
 /// Regression: `braid policy` printed `bypass=4 MiB`, two words for a shell.
 #[test]
-fn a_policy_is_shown_in_the_form_in_which_it_is_read() {
+fn every_policy_is_shown_in_parseable_form() {
     let devices = three();
     for name in NAMES {
         let is_there = |text: &&str| text.split(',').next() == Some(name);
@@ -107,7 +107,7 @@ fn documented_on(page: &str) -> Vec<(String, String)> {
 }
 
 #[test]
-fn the_pages_of_policies_have_every_setting_and_no_other() {
+fn policy_documentation_lists_exactly_the_known_settings() {
     let devices = three();
     let mut known = Vec::new();
     for text in ALL {
@@ -154,7 +154,7 @@ fn the_glossary_has_every_figure_of_every_policy() {
 }
 
 #[test]
-fn an_unknown_setting_is_refused_with_where_to_look_them_up() {
+fn unknown_setting_is_refused_with_pointer_to_documentation() {
     let error = parse("pass,max-lga=1GiB", &three()).err().expect("there is no such setting").to_string();
     for part in ["max-lga", "max-lag", "docs/policies/"] {
         assert!(error.contains(part), "{error}");

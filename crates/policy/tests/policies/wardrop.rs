@@ -58,7 +58,7 @@ fn two_devices_follow_equation_1() {
 }
 
 #[test]
-fn any_number_of_devices_follow_equation_1_each_for_itself() {
+fn equation_1_holds_for_four_devices() {
     let classes = [DeviceClass::Ssd, DeviceClass::Hdd, DeviceClass::Hdd, DeviceClass::Hdd];
     let mut volume = Volume::new(&devices(&classes.map(|class| (class, 1000))), 100);
     let mut policy = wardrop(&volume, "");
@@ -107,7 +107,7 @@ fn an_average_takes_a_hundredth_of_each_request_or_of_each_period() {
 }
 
 #[test]
-fn what_no_guest_waits_for_and_flushes_say_nothing() {
+fn background_requests_and_flushes_are_not_measured() {
     let volume = one_and_one();
     let mut policy = wardrop(&volume, "");
     for (direction, origin) in [
@@ -122,7 +122,7 @@ fn what_no_guest_waits_for_and_flushes_say_nothing() {
 }
 
 #[test]
-fn new_extents_take_the_tokens_first_and_then_follow_the_target() {
+fn new_extents_take_tokens_then_follow_target() {
     let mut volume = one_and_one();
     let mut policy = wardrop(&volume, "");
     thirty_tokens_to_the_ssd(&mut volume, &mut *policy);
@@ -134,7 +134,7 @@ fn new_extents_take_the_tokens_first_and_then_follow_the_target() {
 }
 
 #[test]
-fn hot_extents_get_the_tokens_that_allocation_left_the_last_used_first() {
+fn latest_hot_extents_get_tokens_left_by_allocation() {
     let mut volume = one_and_one();
     let mut policy = wardrop(&volume, "");
     (0..100).for_each(|extent| volume.settle(extent, if extent % 10 == 0 { SSD } else { HDD }));
@@ -146,7 +146,7 @@ fn hot_extents_get_the_tokens_that_allocation_left_the_last_used_first() {
 }
 
 #[test]
-fn only_what_memory_holds_is_hot() {
+fn only_extents_in_memory_are_hot() {
     let mut volume = one_and_one();
     let mut policy = wardrop(&volume, "");
     (0..100).for_each(|extent| volume.settle(extent, HDD));
@@ -159,7 +159,7 @@ fn only_what_memory_holds_is_hot() {
 }
 
 #[test]
-fn no_more_extents_move_than_there_is_room_for() {
+fn moves_are_limited_by_free_slots() {
     let mut volume = Volume::new(&devices(&[(DeviceClass::Ssd, 12), (DeviceClass::Hdd, 1000)]), 100);
     let mut policy = wardrop(&volume, ",free-low=0,free-high=0");
     (0..10).for_each(|extent| volume.settle(extent, SSD));
@@ -170,7 +170,7 @@ fn no_more_extents_move_than_there_is_room_for() {
 }
 
 #[test]
-fn tokens_that_are_left_do_not_roll_over() {
+fn unspent_tokens_do_not_carry_over() {
     let mut volume = one_and_one();
     let mut policy = wardrop(&volume, "");
     thirty_tokens_to_the_ssd(&mut volume, &mut *policy);
@@ -191,7 +191,7 @@ fn the_first_extents_go_to_the_ssds_but_for_the_lower_bound() {
 }
 
 #[test]
-fn a_device_at_the_lower_bound_is_measured_by_what_is_allocated_there() {
+fn device_at_lower_bound_keeps_getting_new_extents() {
     let mut volume = one_and_one();
     let mut policy = wardrop(&volume, ",floor=0.05");
     for period in 0..5u32 {
@@ -207,7 +207,7 @@ fn a_device_at_the_lower_bound_is_measured_by_what_is_allocated_there() {
 }
 
 #[test]
-fn no_response_time_takes_a_target_out_of_its_bounds() {
+fn targets_stay_within_bounds_for_any_response_times() {
     let mut rng = Rng::new(1);
     let classes = [DeviceClass::Ssd, DeviceClass::Hdd, DeviceClass::Hdd, DeviceClass::Hdd, DeviceClass::Hdd];
     let mut volume = Volume::new(&devices(&classes.map(|class| (class, 1000))), 100);
@@ -258,7 +258,7 @@ fn carry_out(volume: &mut Volume, policy: &mut dyn Policy) -> Vec<(u32, DeviceId
 }
 
 #[test]
-fn a_device_that_fills_up_sheds_cold_extents_to_the_lightest_loaded_of_those_with_room() {
+fn filling_device_sheds_cold_extents_to_least_loaded_device() {
     let mut volume = filling(960);
     let mut policy = wardrop(&volume, "");
     // The second disk is the fastest, but nearly full; the third is next.
@@ -276,7 +276,7 @@ fn a_device_that_fills_up_sheds_cold_extents_to_the_lightest_loaded_of_those_wit
 }
 
 #[test]
-fn a_device_sheds_from_one_water_mark_to_the_other() {
+fn shedding_runs_from_low_mark_to_high_mark() {
     let mut volume = filling(950);
     let mut policy = wardrop(&volume, "");
     assert_eq!(carry_out(&mut volume, &mut *policy), [], "5 % are free, and that is enough");
@@ -296,7 +296,7 @@ fn a_device_sheds_from_one_water_mark_to_the_other() {
 }
 
 #[test]
-fn nothing_is_shed_where_all_devices_fill_up() {
+fn nothing_is_shed_if_all_devices_fill_up() {
     let mut volume = Volume::new(&devices(&[(DeviceClass::Ssd, 100), (DeviceClass::Hdd, 100)]), 200);
     (0..192).for_each(|extent| volume.settle(extent, if extent < 96 { SSD } else { HDD }));
     let mut policy = wardrop(&volume, "");
@@ -304,7 +304,7 @@ fn nothing_is_shed_where_all_devices_fill_up() {
 }
 
 #[test]
-fn a_full_device_gets_nothing_new_and_full_devices_leave_it_to_the_engine() {
+fn full_device_gets_no_new_extents() {
     let mut volume = Volume::new(&devices(&[(DeviceClass::Ssd, 10), (DeviceClass::Hdd, 20)]), 40);
     let mut policy = wardrop(&volume, "");
     thirty_tokens_to_the_ssd(&mut volume, &mut *policy);
@@ -317,7 +317,7 @@ fn a_full_device_gets_nothing_new_and_full_devices_leave_it_to_the_engine() {
 }
 
 #[test]
-fn ablations_move_nothing_in_the_background_and_allocation_only_nothing_at_all() {
+fn ablations_plan_no_background_moves() {
     for (settings, on_write) in
         [(",no-migration", WriteTarget::NewHome(SSD)), (",allocation-only", WriteTarget::Home)]
     {
@@ -343,7 +343,7 @@ fn thirty_tokens_to_the_ssd_of_four(volume: &mut Volume, policy: &mut dyn Policy
 }
 
 #[test]
-fn p_and_r_are_saved_and_what_is_restored_may_be_anything() {
+fn saved_targets_survive_restart_and_damaged_state_is_harmless() {
     let mut volume = one_and_one();
     let mut policy = wardrop(&volume, "");
     thirty_tokens_to_the_ssd(&mut volume, &mut *policy);
@@ -389,7 +389,7 @@ fn an_idle_volume_is_left_alone() {
 }
 
 #[test]
-fn an_explanation_names_numbers_and_what_may_happen_next() {
+fn explanation_names_numbers_and_differs_by_situation() {
     let mut volume = one_and_one();
     let mut policy = wardrop(&volume, "");
     for (extent, device) in [(3, HDD), (4, HDD), (5, SSD)] {

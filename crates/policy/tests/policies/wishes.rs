@@ -35,7 +35,7 @@ fn ends(policy: &mut dyn Policy, device: DeviceId, direction: Direction, millis:
 const HOURLY: u64 = (128 << 20) / 24;
 
 #[test]
-fn a_wish_is_read_and_shown_as_it_was_written_and_a_bad_one_is_refused() {
+fn goals_survive_round_trip_and_bad_goals_are_refused() {
     let devices = on_disk().devices;
     for (wish, shown) in [
         ("wear=0.3DWPD", "wear=0.3DWPD"),
@@ -86,7 +86,7 @@ fn a_wish_is_read_and_shown_as_it_was_written_and_a_bad_one_is_refused() {
 
 /// The initial credit is an hour of drive writes, and the largest debt a day of drive writes.
 #[test]
-fn writes_of_all_kinds_make_a_debt_that_time_repays() {
+fn all_writes_consume_wear_credit_and_time_restores_credit() {
     let mut volume = on_disk();
     let mut policy = begun("equi,mode=cache,wear=1DWPD", &mut volume);
     let left = |policy: &dyn Policy| figure(policy, SSD, "wear_left_bytes").round() as i64;
@@ -176,7 +176,7 @@ fn moved(policy: &str, written: u32) -> Vec<u32> {
 }
 
 #[test]
-fn only_what_the_bucket_has_room_for_comes_and_what_is_written_much_does_not() {
+fn wear_budget_limits_moves_and_excludes_written_extents() {
     assert_eq!(moved("equi", 5), (0..20).collect::<Vec<_>>());
     assert_eq!(moved("equi,wear=2DWPD", 5), (5..20).collect::<Vec<_>>());
     // An hour of drive writes is four extents.
@@ -187,7 +187,7 @@ fn only_what_the_bucket_has_room_for_comes_and_what_is_written_much_does_not() {
 /// Extents with many writes leave an SSD in debt; extents with reads only stay, though the disk would serve
 /// both.
 #[test]
-fn homes_that_are_written_leave_an_ssd_in_debt() {
+fn written_homes_leave_ssd_in_wear_debt() {
     for (text, leave) in [("equi", false), ("equi,wear=0.01DWPD", true)] {
         let mut volume = on_disk();
         (0..40).for_each(|n| volume.settle(n * 31, SSD));
@@ -285,7 +285,7 @@ fn dirty_blocks_are_written_back_when_room_lacks_however_slow_requests_are() {
 }
 
 #[test]
-fn a_read_leaves_a_copy_only_if_there_is_slack() {
+fn read_is_cached_only_if_latency_target_has_slack() {
     let mut volume = on_disk();
     let mut policy = begun("equi,mode=cache,slo=p90<5ms", &mut volume);
     let read = |volume: &Volume, policy: &mut dyn Policy| volume.access(policy, 7, Direction::Read);
@@ -314,7 +314,7 @@ fn spin_ups(policy: &dyn Policy) -> f64 {
 }
 
 #[test]
-fn a_disk_that_guests_leave_alone_rests() {
+fn idle_disk_rests_until_guests_use_disk() {
     let mut volume = Volume::new(&on_disk().devices, 2400);
     (0..2000).for_each(|extent| volume.settle(extent, HDD));
     let mut policy = begun("equi,quiet=20/day", &mut volume);
@@ -345,7 +345,7 @@ fn a_disk_that_guests_leave_alone_rests() {
 }
 
 #[test]
-fn a_disk_that_was_woken_as_often_as_it_may_be_is_kept_from_stopping() {
+fn disk_at_spin_up_limit_is_kept_awake() {
     let mut volume = on_disk();
     let mut policy = begun("equi,quiet=2/day", &mut volume);
     let read = Move::Probe { device: HDD, direction: Direction::Read, len: KIB * 4 };
@@ -378,7 +378,7 @@ fn a_disk_that_was_woken_as_often_as_it_may_be_is_kept_from_stopping() {
 
 /// A metadata write wakes a disk, but is not a reason for moves.
 #[test]
-fn what_the_engine_asks_counts_as_waking_and_not_as_use() {
+fn engine_request_counts_as_spin_up_not_use() {
     let mut volume = on_disk();
     let mut policy = begun("equi,quiet=20/day", &mut volume);
     minutes(30, &mut volume, &mut *policy);
@@ -390,7 +390,7 @@ fn what_the_engine_asks_counts_as_waking_and_not_as_use() {
 
 /// An extent requested once would not pay for its move.
 #[test]
-fn what_guests_ask_of_a_disk_that_is_to_rest_comes_to_ssds_with_room() {
+fn requested_extents_of_quiet_disk_move_to_free_ssd() {
     let fetched = |text: &str, free: u32| {
         let mut volume = on_disk();
         let mut policy = begun(text, &mut volume);

@@ -133,7 +133,7 @@ const HDD_OF_TWO: DeviceId = DeviceId(1);
 const TWO_AND_TWO: [(DeviceClass, u32); 4] = [(SSD, 100), (SSD, 100), (HDD, 400), (HDD, 400)];
 
 #[test]
-fn new_data_is_striped_over_all_devices_in_any_order_of_writes() {
+fn new_extents_are_striped_in_any_write_order() {
     let mut rig = Rig::new(USUAL, &TWO_AND_TWO, 40);
     let homes: Vec<u16> = (0..40).map(|extent| rig.volume.home(extent).unwrap().0).collect();
     assert_eq!(homes, (0..40).map(|extent| extent % 4).collect::<Vec<u16>>());
@@ -186,7 +186,7 @@ fn new_data_follows_the_bandwidth_of_the_devices() {
 }
 
 #[test]
-fn what_is_read_often_goes_to_the_ssds_and_what_is_written_often_to_the_disks() {
+fn ssd_receives_read_hot_and_disk_write_hot_extents() {
     let mut rig = Rig::new(USUAL, &TWO_AND_TWO, 80);
     rig.read(0..20, 4);
     rig.read(20..40, 3);
@@ -203,7 +203,7 @@ fn what_is_read_often_goes_to_the_ssds_and_what_is_written_often_to_the_disks() 
 }
 
 #[test]
-fn what_is_hot_in_both_tables_ends_on_the_disk_as_published_or_on_the_ssd() {
+fn extent_hot_in_both_tables_follows_both_setting() {
     for (both, class) in [("hdd", HDD), ("ssd", SSD)] {
         let mut rig = Rig::new(&format!("{USUAL},both={both}"), &TWO_AND_TWO, 8);
         rig.read(0..8, 4);
@@ -232,7 +232,7 @@ fn cold_data_leaves_an_ssd_only_below_the_water_mark_and_only_to_the_mark() {
 
 /// The search continues from plan to plan, around the whole volume.
 #[test]
-fn cold_data_is_found_wherever_it_lies_in_a_large_volume() {
+fn cold_data_is_found_anywhere_in_large_volume() {
     let mut rig = Rig::new(&with_mark("10%"), &[(SSD, 300), (HDD, 60_000)], 50_000);
     assert_eq!(rig.volume.devices[0].free, 0);
     let cold = 49_000..49_040;
@@ -246,7 +246,7 @@ fn cold_data_is_found_wherever_it_lies_in_a_large_volume() {
 }
 
 #[test]
-fn the_hottest_come_first_if_the_ssds_have_no_room_for_all() {
+fn hottest_extents_move_first_if_ssd_room_is_short() {
     let mut rig = Rig::new(USUAL, &[(SSD, 20), (HDD, 400)], 30);
     // Fifteen extents are on the SSD, with room for five more.
     rig.read((0..30).filter(|extent| extent % 2 == 1), 5);
@@ -258,7 +258,7 @@ fn the_hottest_come_first_if_the_ssds_have_no_room_for_all() {
 
 /// On a full SSD, hot extents wait for slots of cold extents, free only from the next checkpoint on.
 #[test]
-fn what_is_hot_waits_for_room_that_is_being_made() {
+fn hot_extents_wait_for_slots_of_cold_extents() {
     let mut rig = Rig::new(&with_mark("20%"), &[(SSD, 20), (HDD, 400)], 40);
     rig.lag = Nanos::from_secs(8);
     assert_eq!(rig.volume.devices[0].free, 0);
@@ -270,7 +270,7 @@ fn what_is_hot_waits_for_room_that_is_being_made() {
 }
 
 #[test]
-fn every_move_lowers_a_potential_and_so_it_ends() {
+fn every_move_lowers_potential_until_reorganization_ends() {
     let mut all = 0;
     for seed in 0..200 {
         let mut rng = Rng::new(seed);
@@ -321,7 +321,7 @@ impl Rig {
 }
 
 #[test]
-fn it_begins_within_a_second_of_idleness_and_not_before() {
+fn reorganization_begins_within_one_second_of_idleness() {
     let mut rig = Rig::new(USUAL, &TWO_AND_TWO, 80);
     let mut busy_until = Nanos::ZERO;
     for _ in 0..300 {
@@ -340,7 +340,7 @@ fn it_begins_within_a_second_of_idleness_and_not_before() {
 }
 
 #[test]
-fn the_same_state_is_reorganized_once() {
+fn unchanged_state_is_not_reorganized_again() {
     let mut rig = Rig::new(USUAL, &TWO_AND_TWO, 80);
     rig.read(0..20, 8);
     assert!(!rig.reorganize().is_empty());
@@ -356,7 +356,7 @@ fn the_same_state_is_reorganized_once() {
 }
 
 #[test]
-fn a_guest_that_comes_back_interrupts_it_and_it_goes_on_later() {
+fn returning_guest_interrupts_reorganization_until_idle() {
     let mut rig = Rig::new(USUAL, &TWO_AND_TWO, 80);
     rig.read(0..40, 4);
     let first = loop {
@@ -377,7 +377,7 @@ fn a_guest_that_comes_back_interrupts_it_and_it_goes_on_later() {
 
 /// Every move fails, as on a failing device.
 #[test]
-fn moves_that_fail_are_not_tried_for_ever() {
+fn failed_moves_are_retried_a_bounded_number_of_times() {
     let mut rig = Rig::new(USUAL, &TWO_AND_TWO, 80);
     rig.read(0..40, 4);
     let mut tried = 0;
@@ -402,7 +402,7 @@ fn as_many_reorganizations_as_allowed() {
 }
 
 #[test]
-fn what_was_learned_survives_a_restart_and_what_was_not_saved_by_it_is_ignored() {
+fn learned_counts_survive_restart_and_damaged_state_is_harmless() {
     let mut rig = Rig::new(USUAL, &TWO_AND_TWO, 80);
     rig.read(0..20, 4);
     rig.write(40..60, 5);
@@ -430,7 +430,7 @@ fn what_was_learned_survives_a_restart_and_what_was_not_saved_by_it_is_ignored()
 }
 
 #[test]
-fn a_saved_state_is_bounded_and_holds_what_was_asked_for_last() {
+fn saved_state_is_bounded_and_keeps_latest_extents() {
     let slots = 200_000;
     let devices = devices(&[(SSD, slots), (HDD, slots)]);
     let mut policy = parse("working-set,window=1h,rows=150K", &devices).expect("it is right");
@@ -455,7 +455,7 @@ fn a_saved_state_is_bounded_and_holds_what_was_asked_for_last() {
 }
 
 #[test]
-fn a_volume_on_which_nothing_is_worth_moving_is_looked_at_ten_times_a_second_at_most() {
+fn fruitless_planning_is_limited_to_ten_per_second() {
     let mut rig = Rig::new(USUAL, &TWO_AND_TWO, 40);
     rig.read(0..8, 5);
     assert!(!rig.reorganize().is_empty());

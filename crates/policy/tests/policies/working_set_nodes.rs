@@ -50,7 +50,7 @@ fn plan(slots: &[u32]) -> (Vec<(NodeId, NodeId)>, Vec<u32>, Vec<u32>) {
 }
 
 #[test]
-fn what_moves_stays_on_its_node_however_much_room_others_have() {
+fn moves_stay_within_node_if_each_node_has_room() {
     let (moves, on_disks, room) = plan(&[100, 200, 300, 400]);
     assert!(on_disks.iter().zip(&room).all(|(wanted, room)| wanted <= room), "{on_disks:?}, {room:?}");
     assert_eq!(moves.len() as u32, on_disks.iter().sum::<u32>(), "all that lies on disks is read often");
@@ -58,7 +58,7 @@ fn what_moves_stays_on_its_node_however_much_room_others_have() {
 }
 
 #[test]
-fn what_has_no_room_on_its_node_goes_to_another_one_after_all_that_has() {
+fn extent_leaves_full_node_after_all_moves_within_nodes() {
     let (moves, on_disks, room) = plan(&[160, 400]);
     let without_room = (on_disks[0] - room[0]) as usize;
     assert!(room[0] > 0 && without_room > 0, "{on_disks:?}, {room:?}");
@@ -71,7 +71,7 @@ fn what_has_no_room_on_its_node_goes_to_another_one_after_all_that_has() {
 /// counted as saturated, while nearly all requests of a checkpoint were on the disks. The checkpoint had 80 %
 /// of the bandwidth of all devices.
 #[test]
-fn of_two_devices_that_are_always_active_the_one_with_the_shorter_queue_gets_more() {
+fn device_with_shorter_queue_gets_larger_stripe_share() {
     let share_of_ssd = |in_flight: [u32; 2]| {
         let devices = devices(&[(DeviceClass::Ssd, 90_000), (DeviceClass::Hdd, 90_000)]);
         let mut policy = parse("working-set,window=1h,water-mark=0%", &devices).expect("both classes");

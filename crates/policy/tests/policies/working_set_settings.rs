@@ -6,7 +6,7 @@ use braid_base::DeviceClass;
 use braid_policy::parse;
 
 #[test]
-fn settings_are_written_as_they_are_read_and_wrong_ones_are_refused() {
+fn working_set_settings_survive_round_trip_and_have_bounds() {
     let devices = devices(&[(DeviceClass::Ssd, 100), (DeviceClass::Ssd, 100), (DeviceClass::Hdd, 400)]);
     for text in [
         "working-set",
@@ -36,7 +36,7 @@ fn settings_are_written_as_they_are_read_and_wrong_ones_are_refused() {
 /// Algorithm 2 finds cold items in the table of reads, marks them, and moves them once an SSD is below its
 /// mark.
 #[test]
-fn only_what_a_reorganization_has_marked_is_cold_as_published() {
+fn only_extents_marked_by_reorganization_are_cold_as_published() {
     let cold = |settings: &str| {
         let mut rig = Rig::new(
             &format!("{},{settings}", with_mark("60%")),

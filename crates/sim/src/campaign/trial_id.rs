@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trial_is_read_as_it_was_printed() {
+    fn trial_id_round_trips_through_text() {
         let whole = TrialId {
             seed: 7,
             point: Some(213),

@@ -41,7 +41,7 @@ fn legal_to_read(oracle: &mut Oracle) -> Vec<u8> {
 }
 
 #[test]
-fn after_a_crash_the_flushed_value_or_a_later_one_is_legal() {
+fn crash_state_holds_flushed_or_later_value() {
     let mut oracle = Oracle::new(SIZE);
     written(&mut oracle, 1, Volatile);
     assert_eq!(legal_after_crash(&oracle), [0, 1]);
@@ -57,7 +57,7 @@ fn after_a_crash_the_flushed_value_or_a_later_one_is_legal() {
 }
 
 #[test]
-fn a_flush_covers_what_was_acknowledged_before_it_began() {
+fn flush_covers_only_writes_acknowledged_before_start() {
     let mut oracle = Oracle::new(SIZE);
     let first = oracle.begin_write(Bytes(4), &[1; 4]);
     let flush = oracle.begin_flush();
@@ -69,7 +69,7 @@ fn a_flush_covers_what_was_acknowledged_before_it_began() {
 }
 
 #[test]
-fn fua_is_durable_when_acknowledged_and_hides_what_came_before() {
+fn acknowledged_fua_write_is_durable_and_hides_older_value() {
     let mut oracle = Oracle::new(SIZE);
     written(&mut oracle, 1, Volatile);
     written(&mut oracle, 2, Fua);
@@ -89,7 +89,7 @@ fn a_discard_is_a_write_of_zeros() {
 }
 
 #[test]
-fn a_read_may_find_what_overlaps_it_and_afterwards_only_the_newest() {
+fn only_reads_begun_before_ack_may_return_old_bytes() {
     let mut oracle = Oracle::new(SIZE);
     written(&mut oracle, 1, Volatile);
     let read = oracle.begin_read();
@@ -108,7 +108,7 @@ fn a_read_may_find_what_overlaps_it_and_afterwards_only_the_newest() {
 }
 
 #[test]
-fn writes_that_overlap_in_time_leave_either_and_a_read_decides() {
+fn read_decides_between_overlapping_writes() {
     let mut oracle = Oracle::new(SIZE);
     let (first, second) = (oracle.begin_write(Bytes(4), &[1; 4]), oracle.begin_write(Bytes(4), &[2; 4]));
     oracle.end_write(second, Volatile);
@@ -137,7 +137,7 @@ fn a_failed_write_may_have_happened() {
 }
 
 #[test]
-fn what_was_found_after_a_crash_is_the_truth() {
+fn value_verified_after_crash_stays_after_next_crash() {
     let mut oracle = Oracle::new(SIZE);
     written(&mut oracle, 1, Volatile);
     oracle.crash();
@@ -150,7 +150,7 @@ fn what_was_found_after_a_crash_is_the_truth() {
 }
 
 #[test]
-fn what_was_found_of_a_piece_stays_after_a_crash_before_the_rest_was_looked_at() {
+fn partial_finding_after_crash_holds_after_second_crash() {
     let mut oracle = Oracle::new(SIZE);
     written(&mut oracle, 1, Fua);
     written(&mut oracle, 2, Volatile);
@@ -163,7 +163,7 @@ fn what_was_found_of_a_piece_stays_after_a_crash_before_the_rest_was_looked_at()
 }
 
 #[test]
-fn what_could_not_be_read_after_a_crash_stays_undetermined() {
+fn unread_range_stays_undetermined_after_crash() {
     let mut oracle = Oracle::new(SIZE);
     written(&mut oracle, 1, Fua);
     written(&mut oracle, 2, Volatile);
@@ -176,7 +176,7 @@ fn what_could_not_be_read_after_a_crash_stays_undetermined() {
 }
 
 #[test]
-fn what_is_found_after_a_kill_is_not_durable_by_that() {
+fn value_read_after_kill_is_not_proved_durable() {
     let mut oracle = Oracle::new(SIZE);
     written(&mut oracle, 1, Fua);
     written(&mut oracle, 2, Volatile);
@@ -190,7 +190,7 @@ fn what_is_found_after_a_kill_is_not_durable_by_that() {
 }
 
 #[test]
-fn reads_prove_nothing_after_a_loss_until_a_flush_succeeds_that_began_later() {
+fn reads_are_unchecked_after_loss_until_later_flush_succeeds() {
     let mut oracle = Oracle::new(SIZE);
     written(&mut oracle, 1, Fua);
     written(&mut oracle, 2, Volatile);
@@ -211,7 +211,7 @@ fn reads_prove_nothing_after_a_loss_until_a_flush_succeeds_that_began_later() {
 }
 
 #[test]
-fn after_a_loss_that_a_flush_told_of_a_read_finds_what_was_durable_or_later() {
+fn read_after_reported_loss_returns_durable_or_later_value() {
     let mut oracle = Oracle::new(SIZE);
     written(&mut oracle, 1, Fua);
     written(&mut oracle, 2, Volatile);
@@ -226,7 +226,7 @@ fn after_a_loss_that_a_flush_told_of_a_read_finds_what_was_durable_or_later() {
 }
 
 #[test]
-fn what_was_acknowledged_outlives_the_software_unless_a_flush_has_failed_since_the_last_good_one() {
+fn acknowledged_write_survives_death_unless_flush_failed() {
     let mut oracle = Oracle::new(SIZE);
     written(&mut oracle, 1, Fua);
     written(&mut oracle, 2, Volatile);
@@ -250,7 +250,7 @@ fn what_was_acknowledged_outlives_the_software_unless_a_flush_has_failed_since_t
 }
 
 #[test]
-fn a_clone_goes_its_own_way() {
+fn cloned_oracle_is_independent_of_original() {
     let mut oracle = Oracle::new(SIZE);
     written(&mut oracle, 1, Volatile);
     let mut other = oracle.clone();

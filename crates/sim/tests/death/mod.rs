@@ -14,30 +14,30 @@ pub fn deaths(mut campaign: Campaign) -> Campaign {
 }
 
 #[test]
-fn what_wardrop_acknowledged_outlives_the_software() {
-    let campaign = campaign("death", "death::what_wardrop_acknowledged_outlives_the_software", 12);
+fn acknowledged_writes_survive_daemon_crash_under_wardrop() {
+    let campaign = campaign("death", "death::acknowledged_writes_survive_daemon_crash_under_wardrop", 12);
     run(&deaths(campaign), &Engine::wardrop());
 }
 
 #[test]
-fn what_any_policy_acknowledged_outlives_the_software() {
-    let test = "death::what_any_policy_acknowledged_outlives_the_software";
+fn acknowledged_writes_survive_daemon_crash_under_random_policy() {
+    let test = "death::acknowledged_writes_survive_daemon_crash_under_random_policy";
     let mut campaign = deaths(campaign("death-chaos", test, 8));
     campaign.setup.disturbances = vec![Disturbance::PolicyChanges];
     run(&campaign, &Engine { chaos: true, ..Engine::wardrop() });
 }
 
 #[test]
-fn what_two_copies_acknowledged_outlives_the_software() {
-    let test = "death::what_two_copies_acknowledged_outlives_the_software";
+fn acknowledged_writes_survive_daemon_crash_with_two_copies() {
+    let test = "death::acknowledged_writes_survive_daemon_crash_with_two_copies";
     let campaign = deaths(campaign("death-copies", test, 6));
     run(&campaign, &Engine { chaos: true, copies: 2, ..Engine::wardrop() });
 }
 
 /// The software dies, and at its return a device is missing, or fails.
 #[test]
-fn what_two_copies_acknowledged_outlives_the_software_and_a_device() {
-    let test = "death::what_two_copies_acknowledged_outlives_the_software_and_a_device";
+fn acknowledged_writes_survive_daemon_crash_and_device_loss() {
+    let test = "death::acknowledged_writes_survive_daemon_crash_and_device_loss";
     let mut campaign = deaths(campaign("death-missing", test, 8));
     campaign.setup.workload.errors = Errors::Tolerated;
     campaign.setup.disturbances = vec![Disturbance::MissingDevice, Disturbance::WriteErrors];
@@ -47,8 +47,8 @@ fn what_two_copies_acknowledged_outlives_the_software_and_a_device() {
 /// The halves of a mirror are missing in turn, and openings die. An opening recorded on one half alone that
 /// the other half was outdated, and died. The two halves then counted as used apart.
 #[test]
-fn openings_with_one_half_that_die_leave_no_halves_that_were_used_apart() {
-    let test = "death::openings_with_one_half_that_die_leave_no_halves_that_were_used_apart";
+fn crashed_openings_of_one_half_do_not_split_mirror() {
+    let test = "death::crashed_openings_of_one_half_do_not_split_mirror";
     let (mut campaign, engine) = campaigns::idle_spans_in_turn(test, 8);
     (campaign.name, campaign.states.deaths) = ("death-in-turn", 0.6);
     run(&campaign, &engine);
@@ -80,15 +80,15 @@ fn writes_to_a_cache_in_either_mode_outlive_the_software() {
 }
 
 #[test]
-fn what_hystor_acknowledged_outlives_the_software() {
+fn acknowledged_writes_survive_daemon_crash_under_hystor() {
     let campaign =
-        hystor(campaign("death-hystor", "death::what_hystor_acknowledged_outlives_the_software", 4));
+        hystor(campaign("death-hystor", "death::acknowledged_writes_survive_daemon_crash_under_hystor", 4));
     run(&deaths(campaign), &Engine::hystor());
 }
 
 #[test]
-fn what_tier_and_cache_acknowledged_outlives_the_software() {
-    let test = "death::what_tier_and_cache_acknowledged_outlives_the_software";
+fn acknowledged_writes_survive_daemon_crash_under_exclusive() {
+    let test = "death::acknowledged_writes_survive_daemon_crash_under_exclusive";
     let campaign = deaths(dirty(campaign("death-exclusive", test, 3)));
     let policy = "exclusive,cache=40%,page=64KiB,period=15ms,rate=100MB".to_owned();
     run(&campaign, &Engine { policy, cache_extents: 2, ..Engine::wardrop() });
@@ -103,14 +103,14 @@ fn a_window_outlives_the_software() {
 }
 
 #[test]
-fn what_an_adopted_disk_acknowledged_outlives_the_software() {
-    let test = "death::what_an_adopted_disk_acknowledged_outlives_the_software";
+fn acknowledged_writes_on_adopted_disk_survive_daemon_crash() {
+    let test = "death::acknowledged_writes_on_adopted_disk_survive_daemon_crash";
     run(&deaths(adopted("death-adopted", test, 3)), &adopting(Engine::write_back()));
 }
 
 #[test]
-fn what_any_configuration_acknowledged_outlives_the_software() {
-    let test = "death::what_any_configuration_acknowledged_outlives_the_software";
+fn acknowledged_writes_survive_daemon_crash_in_random_setup() {
+    let test = "death::acknowledged_writes_survive_daemon_crash_in_random_setup";
     let mut campaign = deaths(campaign("death-configurations", test, 10));
     campaign.setup.disturbances = vec![Disturbance::PolicyChanges];
     run(&campaign, &Engine::random(5));
@@ -118,8 +118,8 @@ fn what_any_configuration_acknowledged_outlives_the_software() {
 
 /// A failed flush may have lost data that the log refers to: then the log is no better than the journal.
 #[test]
-fn a_death_after_a_failed_flush_brings_no_bytes_that_were_lost() {
-    let test = "death::a_death_after_a_failed_flush_brings_no_bytes_that_were_lost";
+fn daemon_crash_after_failed_flush_restores_no_lost_bytes() {
+    let test = "death::daemon_crash_after_failed_flush_restores_no_lost_bytes";
     let mut campaign = deaths(campaign("death-lossy", test, 12));
     campaign.setup.workload.errors = Errors::Tolerated;
     campaign.setup.disturbances = vec![Disturbance::LossyFlushes];
@@ -129,8 +129,8 @@ fn a_death_after_a_failed_flush_brings_no_bytes_that_were_lost() {
 
 /// The same with two copies and a third device, so that a device with a failed flush is failed.
 #[test]
-fn a_death_after_a_device_was_given_up_brings_no_bytes_that_it_lost() {
-    let test = "death::a_death_after_a_device_was_given_up_brings_no_bytes_that_it_lost";
+fn daemon_crash_after_device_failure_restores_no_lost_bytes() {
+    let test = "death::daemon_crash_after_device_failure_restores_no_lost_bytes";
     let mut campaign = deaths(campaign("death-given-up", test, 8));
     fail(&mut campaign, Errors::Tolerated);
     // A disk that loses power while the machine continues has lost data that the log refers to. An engine

@@ -7,15 +7,15 @@ use crate::engine_subject::Engine;
 /// A device used to count as current before its map image was current. The campaign with always the same
 /// device missing did not find the bug.
 #[test]
-fn a_device_that_came_back_serves_alone_when_another_goes() {
-    let test = "devices::a_device_that_came_back_serves_alone_when_another_goes";
+fn returned_device_serves_alone_when_devices_alternate() {
+    let test = "devices::returned_device_serves_alone_when_devices_alternate";
     let (campaign, engine) = campaigns::in_turn(test, 12);
     run(&campaign, &engine);
 }
 
 #[test]
-fn two_devices_that_fail_or_are_missing_in_turn_lose_nothing_that_a_flush_promised() {
-    let test = "devices::two_devices_that_fail_or_are_missing_in_turn_lose_nothing_that_a_flush_promised";
+fn two_devices_failing_in_turn_keep_flushed_data() {
+    let test = "devices::two_devices_failing_in_turn_keep_flushed_data";
     let (campaign, engine) = campaigns::in_turn_of_two(test, 14);
     run(&campaign, &engine);
 }
@@ -23,22 +23,22 @@ fn two_devices_that_fail_or_are_missing_in_turn_lose_nothing_that_a_flush_promis
 /// Map pages in the double-write area were written to their places without a flush of the area. On one disk
 /// a page was torn in both places, and the other disk was missing.
 #[test]
-fn a_device_that_is_missing_after_a_checkpoint_was_cut_costs_no_page_of_the_map() {
-    let test = "devices::a_device_that_is_missing_after_a_checkpoint_was_cut_costs_no_page_of_the_map";
+fn torn_checkpoint_and_missing_device_lose_no_map_page() {
+    let test = "devices::torn_checkpoint_and_missing_device_lose_no_map_page";
     let (campaign, engine) = campaigns::in_turn_of_two_torn(test, 4);
     run(&campaign, &engine);
 }
 
 #[test]
-fn three_devices_that_are_missing_in_turn_lose_nothing_that_a_flush_promised() {
-    let test = "devices::three_devices_that_are_missing_in_turn_lose_nothing_that_a_flush_promised";
+fn three_devices_missing_in_turn_keep_flushed_data() {
+    let test = "devices::three_devices_missing_in_turn_keep_flushed_data";
     let (campaign, engine) = campaigns::in_turn_of_three(test, 10);
     run(&campaign, &engine);
 }
 
 #[test]
-fn devices_in_any_order_are_the_volume_and_a_copy_beside_one_is_refused() {
-    let test = "devices::devices_in_any_order_are_the_volume_and_a_copy_beside_one_is_refused";
+fn device_order_is_free_and_cloned_device_is_refused() {
+    let test = "devices::device_order_is_free_and_cloned_device_is_refused";
     for copies in [1, 2] {
         let (campaign, engine) = campaigns::clones(test, 5, copies);
         run(&campaign, &engine);
@@ -46,15 +46,15 @@ fn devices_in_any_order_are_the_volume_and_a_copy_beside_one_is_refused() {
 }
 
 #[test]
-fn an_old_copy_of_one_of_two_devices_is_refused_or_brought_up_to_date() {
-    let test = "devices::an_old_copy_of_one_of_two_devices_is_refused_or_brought_up_to_date";
+fn outdated_device_copy_is_refused_or_resynced() {
+    let test = "devices::outdated_device_copy_is_refused_or_resynced";
     let (campaign, engine) = campaigns::old_copies(test, 5);
     run(&campaign, &engine);
 }
 
 #[test]
-fn an_adopted_disk_without_its_ssd_lacks_nothing_that_was_flushed_or_is_refused() {
-    let test = "devices::an_adopted_disk_without_its_ssd_lacks_nothing_that_was_flushed_or_is_refused";
+fn adopted_disk_without_ssd_is_complete_or_refused() {
+    let test = "devices::adopted_disk_without_ssd_is_complete_or_refused";
     for engine in [Engine::write_back(), Engine::read_cache()] {
         let (campaign, engine) = campaigns::adopted_in_turn(test, 2, engine);
         run(&campaign, &engine);

@@ -8,8 +8,8 @@ use braid_sim::{Disturbance, Errors, Mix};
 /// A window has a hundred reads, and a share is measured for a millisecond: the cache fills and is tuned
 /// several times.
 #[test]
-fn a_cache_that_leaves_hits_to_the_disk_loses_nothing_flushed() {
-    let test = "heirs::a_cache_that_leaves_hits_to_the_disk_loses_nothing_flushed";
+fn orthus_keeps_flushed_data() {
+    let test = "heirs::orthus_keeps_flushed_data";
     let tuned = "window=10ms,stable=100%,interval=1ms,margin=0%,step=20%,change=100%";
     for (name, mode) in
         [("orthus-through", ""), ("orthus-back", ",mode=write-back,dirty-high=20%,dirty-low=5%")]
@@ -25,16 +25,16 @@ fn a_cache_that_leaves_hits_to_the_disk_loses_nothing_flushed() {
 }
 
 #[test]
-fn tiers_that_balance_latencies_lose_nothing_flushed() {
-    let test = "heirs::tiers_that_balance_latencies_lose_nothing_flushed";
+fn colloid_keeps_flushed_data() {
+    let test = "heirs::colloid_keeps_flushed_data";
     let policy = "colloid,round=10ms,weight=1,delta=0,latency=all".to_owned();
     run(&campaign("colloid", test, 12), &Engine { policy, ..Engine::wardrop() });
 }
 
 /// The ratio reaches its limit after a round: extents are mirrored, cleaned, and lose their mirrors.
 #[test]
-fn a_mirrored_class_loses_nothing_flushed() {
-    let test = "heirs::a_mirrored_class_loses_nothing_flushed";
+fn most_policy_keeps_flushed_data() {
+    let test = "heirs::most_policy_keeps_flushed_data";
     for (name, failing) in [("most", false), ("most-failing", true)] {
         let mut campaign = campaign(name, test, 8);
         if failing {

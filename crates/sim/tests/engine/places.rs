@@ -7,8 +7,8 @@ use crate::engine_subject::Engine;
 
 /// A power cut tore a map page both in the double-write area and in the image, so that no copy survived.
 #[test]
-fn a_power_cut_at_any_moment_of_a_checkpoint_loses_nothing_flushed() {
-    let test = "places::a_power_cut_at_any_moment_of_a_checkpoint_loses_nothing_flushed";
+fn power_cut_during_checkpoint_keeps_flushed_data() {
+    let test = "places::power_cut_during_checkpoint_keeps_flushed_data";
     for engine in [Engine { copies: 2, ..Engine::wardrop() }, Engine::write_back(), Engine::read_cache()] {
         let (mut campaign, engine) = campaigns::checkpoints(test, 1, engine);
         campaign.states.every *= 2;
@@ -17,8 +17,8 @@ fn a_power_cut_at_any_moment_of_a_checkpoint_loses_nothing_flushed() {
 }
 
 #[test]
-fn metadata_that_cannot_be_read_for_a_while_loses_nothing_that_a_flush_promised() {
-    let test = "places::metadata_that_cannot_be_read_for_a_while_loses_nothing_that_a_flush_promised";
+fn temporarily_bad_metadata_region_keeps_flushed_data() {
+    let test = "places::temporarily_bad_metadata_region_keeps_flushed_data";
     for copies in [1, 2] {
         let (campaign, engine) = campaigns::bad_regions(test, 2, copies);
         run(&campaign, &engine);
@@ -26,8 +26,8 @@ fn metadata_that_cannot_be_read_for_a_while_loses_nothing_that_a_flush_promised(
 }
 
 #[test]
-fn discards_that_fail_or_hang_lose_nothing_that_a_flush_promised() {
-    let test = "places::discards_that_fail_or_hang_lose_nothing_that_a_flush_promised";
+fn failed_or_hung_discards_keep_flushed_data() {
+    let test = "places::failed_or_hung_discards_keep_flushed_data";
     for copies in [1, 2] {
         let (campaign, engine) = campaigns::discards(test, 2, copies);
         run(&campaign, &engine);
@@ -35,8 +35,8 @@ fn discards_that_fail_or_hang_lose_nothing_that_a_flush_promised() {
 }
 
 #[test]
-fn devices_that_stall_under_a_cache_lose_nothing_that_a_flush_promised() {
-    let test = "places::devices_that_stall_under_a_cache_lose_nothing_that_a_flush_promised";
+fn cache_on_stalling_devices_keeps_flushed_data() {
+    let test = "places::cache_on_stalling_devices_keeps_flushed_data";
     for engine in [Engine::write_back(), Engine::read_cache(), Engine::hystor()] {
         let (campaign, engine) = campaigns::stalled_caches(test, 2, engine);
         run(&campaign, &engine);
@@ -45,23 +45,23 @@ fn devices_that_stall_under_a_cache_lose_nothing_that_a_flush_promised() {
 
 /// Only in this campaign guests leave a span idle until the span is called clean.
 #[test]
-fn a_mirror_whose_guests_rest_for_long_loses_nothing_flushed() {
-    let test = "places::a_mirror_whose_guests_rest_for_long_loses_nothing_flushed";
+fn idle_mirror_keeps_flushed_data() {
+    let test = "places::idle_mirror_keeps_flushed_data";
     let (campaign, engine) = campaigns::idle_spans(test, 6);
     run(&campaign, &engine);
 }
 
 /// The stale spans of a missing or failed disk are not forgotten when the spans are called clean.
 #[test]
-fn a_mirror_whose_guests_rest_while_a_disk_is_away_loses_nothing_that_a_flush_promised() {
-    let test = "places::a_mirror_whose_guests_rest_while_a_disk_is_away_loses_nothing_that_a_flush_promised";
+fn idle_mirror_without_one_disk_keeps_flushed_data() {
+    let test = "places::idle_mirror_without_one_disk_keeps_flushed_data";
     let (campaign, engine) = campaigns::idle_spans_in_turn(test, 8);
     run(&campaign, &engine);
 }
 
 #[test]
-fn extents_of_thousands_of_blocks_lose_nothing_flushed() {
-    let test = "places::extents_of_thousands_of_blocks_lose_nothing_flushed";
+fn huge_extents_keep_flushed_data() {
+    let test = "places::huge_extents_keep_flushed_data";
     for engine in [Engine::wardrop(), Engine::write_back(), Engine { copies: 2, ..Engine::wardrop() }] {
         let (campaign, engine) = campaigns::huge_extents(test, 2, engine);
         run(&campaign, &engine);

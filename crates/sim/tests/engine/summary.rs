@@ -8,8 +8,8 @@ use braid_sim::Errors;
 /// The first page of a group is written with the whole group, then the summary records the group, then the
 /// journal forgets. A power cut at any instant in between loses nothing flushed.
 #[test]
-fn a_power_cut_at_any_moment_of_a_first_checkpoint_loses_nothing_flushed() {
-    let test = "summary::a_power_cut_at_any_moment_of_a_first_checkpoint_loses_nothing_flushed";
+fn power_cut_during_first_checkpoint_keeps_flushed_data() {
+    let test = "summary::power_cut_during_first_checkpoint_keeps_flushed_data";
     for copies in [1, 2] {
         let engine = Engine { copies, ..Engine::of_large_map() };
         let (mut campaign, engine) = campaigns::checkpoints(test, 1, engine);
@@ -20,8 +20,8 @@ fn a_power_cut_at_any_moment_of_a_first_checkpoint_loses_nothing_flushed() {
 }
 
 #[test]
-fn a_map_with_a_summary_on_disks_that_fail_loses_nothing_that_a_flush_promised() {
-    let test = "summary::a_map_with_a_summary_on_disks_that_fail_loses_nothing_that_a_flush_promised";
+fn summarized_map_on_failing_disks_keeps_flushed_data() {
+    let test = "summary::summarized_map_on_failing_disks_keeps_flushed_data";
     for (name, copies) in [("summary", 1), ("summary-of-two-copies", 2)] {
         let mut campaign = campaign(name, test, 6);
         campaign.states.every = 120;

@@ -27,7 +27,7 @@ async fn write(volume: &Rig, arena: &Arena, offset: Bytes, len: Bytes, value: u8
 }
 
 #[test]
-fn a_mirror_on_a_disk_that_keeps_addresses_is_the_volume_byte_for_byte() {
+fn mirror_on_address_preserving_disk_equals_volume() {
     let bench = bench(1);
     let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
     bench.run(async move {
@@ -52,7 +52,7 @@ fn a_mirror_on_a_disk_that_keeps_addresses_is_the_volume_byte_for_byte() {
 /// Whatever a guest writes, no guest's bytes pass for a superblock in the place of the other layout's
 /// superblock.
 #[test]
-fn a_superblock_that_a_guest_wrote_is_not_believed() {
+fn forged_superblock_in_guest_data_is_ignored() {
     for layout in [Layout::Head, Layout::Tail] {
         let bench = bench(2);
         let (world, arena) = (bench.world.clone(), bench.arena.clone());
@@ -100,7 +100,7 @@ fn forged_superblock(known: &Superblock, layout: Layout) -> Vec<u8> {
 }
 
 #[test]
-fn a_volume_may_fill_a_device_that_keeps_addresses_and_not_be_larger() {
+fn volume_may_fill_but_not_exceed_address_preserving_device() {
     let bench = bench(3);
     let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
     bench.run(async move {
@@ -131,7 +131,7 @@ fn a_volume_may_fill_a_device_that_keeps_addresses_and_not_be_larger() {
 /// A partition was enlarged: the superblocks of a disk that keeps addresses were no longer at its end. The
 /// disk was refused as a member of no volume.
 #[test]
-fn a_disk_that_keeps_addresses_and_has_grown_is_refused_with_the_size_that_it_had() {
+fn grown_tail_layout_disk_is_refused_with_original_size() {
     let bench = bench(6);
     let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
     let small = bench.disks[1].clone();

@@ -135,7 +135,7 @@ pub async fn copies_of(world: &World, disks: &[Disk]) -> Vec<Disk> {
 }
 
 #[test]
-fn the_bytes_that_were_there_are_the_volume_and_nothing_else_is_written() {
+fn adopted_bytes_are_served_and_left_unchanged() {
     run(async |world| {
         let disks = disks(&world, SIZE);
         let before = raw(&disks[DISK]).await;
@@ -154,7 +154,7 @@ fn the_bytes_that_were_there_are_the_volume_and_nothing_else_is_written() {
 }
 
 #[test]
-fn an_ssd_that_is_lost_while_clean_costs_nothing() {
+fn lost_clean_ssd_costs_no_data() {
     run(async |world| {
         let disks = disks(&world, SIZE);
         let mut expected = raw(&disks[DISK]).await;
@@ -265,7 +265,7 @@ pub fn an_ssd_that_is_lost_while_dirty_costs_the_ranges_that_are_named_and_no_ot
 }
 
 #[test]
-fn a_disk_that_was_changed_elsewhere_loses_its_cache_and_no_dirty_block_is_written_to_it() {
+fn cache_of_externally_changed_disk_is_dropped_or_refused() {
     run(async |world| {
         for is_dirty in [false, true] {
             let disks = disks(&world, SIZE);
@@ -305,7 +305,7 @@ fn a_disk_that_was_changed_elsewhere_loses_its_cache_and_no_dirty_block_is_writt
 }
 
 #[test]
-fn another_disk_or_one_of_another_size_is_refused() {
+fn wrong_resized_or_missing_adopted_disk_is_refused() {
     run(async |world| {
         let disks = disks(&world, SIZE);
         make(&world, &disks).await.close().await.unwrap();
@@ -334,7 +334,7 @@ fn another_disk_or_one_of_another_size_is_refused() {
 }
 
 #[test]
-fn what_does_not_fit_an_adopted_disk_is_refused_at_creation() {
+fn unsuitable_options_for_adopted_disk_are_refused() {
     run(async |world| {
         let disks = disks(&world, SIZE);
         let adoption = options().adoption.unwrap();

@@ -61,7 +61,7 @@ fn on_clean_cache(test: impl AsyncFn(&World, &[Disk], Adopted, &mut Vec<u8>, Fau
 }
 
 #[test]
-fn an_ssd_that_fails_while_clean_costs_no_guest_an_error() {
+fn clean_ssd_failure_causes_no_guest_error() {
     on_clean_cache(async |world, disks, volume, expected, way| {
         disks[SSD.index()].faults().set(way);
         scribble(&volume, expected, 100).await;
@@ -105,7 +105,7 @@ fn an_ssd_that_fails_while_clean_costs_no_guest_an_error() {
 
 /// Guests write and flush during the failure, with a write-through cache.
 #[test]
-fn guests_at_work_notice_nothing_of_an_ssd_that_fails_while_clean() {
+fn concurrent_guests_survive_clean_ssd_failure() {
     on_clean_cache(async |world, disks, volume, _, way| {
         volume.set_policy("cache").await.expect("all devices are there");
         let (ends, ended) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(0)));
@@ -186,7 +186,7 @@ async fn lose_what_is_not_flushed(
 /// nothing else, until the volume is opened again without the SSD. That opening names the ranges that may be
 /// older.
 #[test]
-fn an_ssd_that_fails_while_dirty_costs_its_dirty_blocks_and_no_others() {
+fn dirty_ssd_failure_loses_only_dirty_blocks() {
     for way in [
         FaultPlan { vanished: true, ..FaultPlan::default() },
         FaultPlan { hangs: true, ..FaultPlan::default() },

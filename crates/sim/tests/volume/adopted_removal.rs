@@ -13,7 +13,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 #[test]
-fn what_guests_write_is_the_disk_once_the_ssd_has_left() {
+fn adopted_disk_equals_volume_after_ssd_removal() {
     run(async |world| {
         let disks = disks(&world, SIZE);
         let mut expected = raw(&disks[DISK]).await;
@@ -46,7 +46,7 @@ fn what_guests_write_is_the_disk_once_the_ssd_has_left() {
 
 /// Each dirty block was written back alone, one after the other: 64 MiB of dirty blocks took minutes.
 #[test]
-fn an_ssd_that_leaves_writes_dirty_neighbours_back_together() {
+fn ssd_removal_writes_back_adjacent_dirty_blocks_together() {
     run(async |world| {
         let disks = disks(&world, SIZE);
         let mut expected = raw(&disks[DISK]).await;
@@ -78,7 +78,7 @@ fn an_ssd_that_leaves_writes_dirty_neighbours_back_together() {
 /// continued in the record, the record proved the journal at once. An opening that still found the SSD in
 /// use missed the proved batches in the SSD's journal. `BRAID_CRASH_SEEDS=n` cuts n times at each.
 #[test]
-fn a_removal_that_is_cut_short_leaves_all_that_was_flushed() {
+fn flushed_data_survives_power_cut_during_ssd_removal() {
     let (begin, end) = remove_until(None);
     let seeds = std::env::var("BRAID_CRASH_SEEDS").map_or(1, |n| n.parse().expect("a number of seeds"));
     for cut in begin + 1..end + 5 {

@@ -45,7 +45,7 @@ async fn crashed(world: &World, disks: &[Disk]) -> Vec<Disk> {
 /// Two disks without serial numbers changed places after a crash: dirty blocks of the first disk silently
 /// overwrote the other disk.
 #[test]
-fn no_dirty_block_is_written_to_another_disk_after_a_crash() {
+fn swapped_disk_receives_no_dirty_blocks_after_crash() {
     run(async |world| {
         for is_dirty in [true, false] {
             let disks = disks(&world, SIZE);
@@ -73,7 +73,7 @@ fn no_dirty_block_is_written_to_another_disk_after_a_crash() {
 /// After a crash, a part of the disk without a known file system was written elsewhere. Clean copies are
 /// forgotten, dirty blocks are kept back, and an interrupted opening forgets no less.
 #[test]
-fn a_change_elsewhere_after_a_crash_is_told_by_samples_that_guests_left_alone() {
+fn external_change_is_detected_by_samples_after_crash() {
     run(async |world| {
         // In the last case another daemon may have the volume open: the opening begins again after a wait.
         for (is_dirty, noted) in [(true, None), (false, None), (false, Some(Noted::default()))] {
@@ -167,7 +167,7 @@ pub fn a_mount_elsewhere_after_a_crash_is_told_by_the_mark_of_the_file_system() 
 
 /// Guests rewrite all of the disk: no sum is left, and within seconds all sums are known again.
 #[test]
-fn a_disk_that_was_rewritten_is_known_again_soon() {
+fn rewritten_disk_is_recognized_within_one_minute() {
     run(async |world| {
         let disks = disks(&world, SIZE);
         let mut expected = raw(&disks[DISK]).await;
@@ -196,7 +196,7 @@ fn a_disk_that_was_rewritten_is_known_again_soon() {
 
 /// A damaged table knows nothing: after a crash all cached data is in doubt, after a shutdown none is.
 #[test]
-fn without_sums_what_is_cached_is_in_doubt_after_a_crash() {
+fn opening_with_damaged_sums_is_refused_only_after_crash() {
     run(async |world| {
         let disks = disks(&world, SIZE);
         let mut expected = raw(&disks[DISK]).await;

@@ -163,14 +163,14 @@ pub fn lose_one_of_two_ssds(seed: u64) {
 }
 
 #[test]
-fn the_loss_of_one_of_two_ssds_costs_nothing_that_is_not_named() {
+fn losing_either_of_two_ssds_costs_only_reported_ranges() {
     (0..40).for_each(lose_one_of_two_ssds);
 }
 
 /// The SSD with the journal was removed, so the record has the only journal, and the record is lost. The
 /// dirty blocks of the other SSD are then unknown.
 #[test]
-fn without_the_only_journal_no_dirty_block_of_another_ssd_is_written_back() {
+fn no_dirty_block_is_written_back_without_journal() {
     run(3, async |world| {
         let disks = four_disks(&world);
         let mut expected = raw(&disks[DISK]).await;

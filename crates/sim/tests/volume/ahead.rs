@@ -131,7 +131,7 @@ fn ahead_in(world: World, homes: &'static [DeviceId], written: u64, guest: impl 
 /// A read-ahead run held the locks of extents that no guest had asked for: changes of these extents waited
 /// for a hung device.
 #[test]
-fn a_change_does_not_wait_for_a_hung_device_that_reads_its_extent_ahead() {
+fn discard_does_not_wait_for_hung_read_ahead() {
     ahead(&[HDD], 16, async |rig| {
         assert_eq!((rig.read(0).await, rig.read(1).await), (Some(0), Some(1)));
         rig.disks[1].faults().set(FaultPlan { hangs: true, ..FaultPlan::default() });
@@ -154,7 +154,7 @@ fn a_change_does_not_wait_for_a_hung_device_that_reads_its_extent_ahead() {
 /// Since runs hold no locks, an extent may move while it is read ahead. Its slot may hold another extent by
 /// the time of the device's answer.
 #[test]
-fn what_was_read_ahead_of_a_slot_that_its_extent_has_left_is_dropped() {
+fn read_ahead_of_moved_extent_is_dropped() {
     (0..8).for_each(move_while_reading_ahead);
 }
 
@@ -188,7 +188,7 @@ pub fn move_while_reading_ahead(seed: u64) {
 
 /// Each run that held a bad sector met the sector again, and each read cost the disk its retries.
 #[test]
-fn a_bad_sector_is_met_by_one_run_of_a_stream() {
+fn bad_sector_interrupts_only_one_read_ahead_run() {
     ahead(&[HDD, SSD, SSD], 60, async |rig| {
         // The SSD stalls and has no time, and the stream meets the same extents many times.
         let stall = Nanos::from_millis(50)..Nanos::from_millis(51);
@@ -220,7 +220,7 @@ fn a_bad_sector_is_met_by_one_run_of_a_stream() {
 /// Each guest's request began a run, even on a busy device: sixteen streams caused as many long reads of one
 /// disk, and each other guest waited for all of these reads.
 #[test]
-fn a_device_reads_one_run_at_a_time() {
+fn device_runs_one_read_ahead_at_a_time() {
     ahead(&[HDD], EXTENTS, async |rig| {
         let streams = (0..4).map(async |stream| {
             for extent in stream * 16..(stream + 1) * 16 {
@@ -243,7 +243,7 @@ fn a_device_reads_one_run_at_a_time() {
 
 /// To policies, a run was one long read: policies saw a slow device, and requests that no guest had made.
 #[test]
-fn policies_see_what_guests_read_and_not_what_is_read_ahead() {
+fn policies_observe_guest_reads_but_not_read_ahead() {
     ahead(&[HDD], EXTENTS, async |rig| {
         for extent in 0..30 {
             assert_eq!(rig.read(extent).await, Some(extent as u8));

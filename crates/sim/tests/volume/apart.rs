@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 /// Each half was opened without the other and written: no rule can tell which bytes are right.
 #[test]
-fn halves_of_a_mirror_that_were_used_apart_are_refused_until_one_is_given_up() {
+fn mirror_halves_used_apart_are_refused_until_exclusion() {
     for keep in 0..2u16 {
         let bench = bench(6);
         let (world, arena) = parts(&bench);
@@ -45,7 +45,7 @@ fn halves_of_a_mirror_that_were_used_apart_are_refused_until_one_is_given_up() {
 /// written too, the excluded half was the newest. After a power cut meanwhile, the older half was
 /// resynchronised instead.
 #[test]
-fn a_power_cut_while_a_half_is_given_up_does_not_give_up_the_other() {
+fn power_cut_during_exclusion_does_not_reverse_choice() {
     for (keep, apart) in [(0, false), (1, false), (0, true), (1, true)] {
         let bench = bench(17);
         let (world, arena) = parts(&bench);
@@ -101,7 +101,7 @@ fn a_power_cut_while_a_half_is_given_up_does_not_give_up_the_other() {
 /// An opening of one half alone was interrupted before writing any data, and the other half was used alone.
 /// The first half was refused, as if both halves had been written.
 #[test]
-fn a_half_that_was_only_about_to_be_opened_alone_is_brought_up_to_date() {
+fn half_interrupted_while_opening_alone_is_resynced() {
     for i in 0..2 {
         let bench = bench(18);
         let (world, arena) = parts(&bench);
@@ -158,7 +158,7 @@ fn away() -> FaultPlan {
 /// was taken for stale. Data written to the other half alone since then was lost in part, or read from that
 /// half only.
 #[test]
-fn a_half_that_went_on_alone_in_the_opening_that_both_began_is_refused() {
+fn halves_used_apart_after_shared_opening_are_refused() {
     for (i, closed) in [(0, true), (1, true), (0, false), (1, false)] {
         let bench = bench(9);
         let (world, arena) = parts(&bench);
@@ -199,7 +199,7 @@ fn a_half_that_went_on_alone_in_the_opening_that_both_began_is_refused() {
 /// the other half was used alone. The first half had no data of these openings, and was refused as if it had
 /// data. If the first half had the highest number, the other half was refused.
 #[test]
-fn a_half_of_which_many_openings_were_interrupted_is_brought_up_to_date() {
+fn half_with_interrupted_openings_is_resynced() {
     for (i, interruptions, openings) in [(0, 2, 1), (1, 2, 1), (0, 2, 2), (1, 2, 3), (0, 3, 1), (1, 3, 3)] {
         let bench = bench(19);
         let (world, arena) = parts(&bench);
@@ -226,7 +226,7 @@ fn a_half_of_which_many_openings_were_interrupted_is_brought_up_to_date() {
 /// recorded the opening. The other half was used alone, and was taken for a half about to return: its newer
 /// data was overwritten.
 #[test]
-fn a_half_that_went_on_beside_an_interrupted_opening_of_both_loses_nothing() {
+fn half_used_after_interrupted_joint_opening_loses_nothing() {
     let mut gone_on = 0;
     for (interruptions, openings) in [(0, 1), (0, 3), (1, 1), (2, 1), (2, 2), (2, 4), (4, 1)] {
         let bench = bench(22);
@@ -264,7 +264,7 @@ fn a_half_that_went_on_beside_an_interrupted_opening_of_both_loses_nothing() {
 /// The same, but the half had been written alone before its openings were interrupted: no rule can tell
 /// which bytes are right.
 #[test]
-fn a_half_that_was_written_alone_is_refused_however_many_openings_were_interrupted_since() {
+fn half_written_alone_is_refused_despite_interrupted_openings() {
     for (i, interruptions, openings) in [(0, 1, 1), (1, 1, 3), (0, 2, 1), (1, 2, 1), (0, 2, 4), (1, 3, 2)] {
         let bench = bench(20);
         let (world, arena) = parts(&bench);
@@ -290,7 +290,7 @@ fn a_half_that_was_written_alone_is_refused_however_many_openings_were_interrupt
 /// halves, was interrupted before the stale half had recorded its staleness. The stale half was then used
 /// alone, and took the other half for a half never written alone.
 #[test]
-fn a_half_that_went_on_without_what_it_lacked_is_refused() {
+fn stale_half_used_alone_is_refused() {
     let mut refusals = 0;
     for (changes, interruptions, openings) in
         [(0, 0, 1), (1, 0, 1), (0, 1, 1), (1, 0, 2), (1, 1, 1), (0, 1, 2), (1, 1, 2), (0, 2, 1), (1, 2, 4)]

@@ -131,7 +131,7 @@ fn a_bad_place_in_a_cache_table_ends_no_flush_and_no_opening() {
 }
 
 #[test]
-fn an_opening_that_meets_a_bad_place_in_a_cache_table_first_succeeds() {
+fn opening_succeeds_despite_unwritable_cache_table_page() {
     for_each(async |world, arena, disks, _, volume, (copy, pages, writes)| {
         let what = format!("image {copy}, pages {pages:?}, dirty: {writes}");
         use_all(&volume, arena, 16, (writes, 1)).await;
@@ -166,7 +166,7 @@ async fn guest(world: World, volume: Rig, arena: Arena, written: Written, ends: 
 /// Power cuts at any moment, with and without room to reproduce the image: without room, a single image is
 /// written for the rest of the volume's life.
 #[test]
-fn power_cuts_beside_a_bad_page_of_a_cache_table_lose_nothing_that_was_flushed() {
+fn flushed_data_survives_power_cuts_beside_bad_cache_page() {
     for seed in 0..36 {
         let is_full = seed % 3 == 2;
         let bench = bench(500 + seed, MIB * 8, MIB * 16);

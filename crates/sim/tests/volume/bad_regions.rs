@@ -98,7 +98,7 @@ fn for_each_region(copies: u8, test: impl AsyncFn(&Bench, Rig, Region) + Copy + 
 /// checkpoint on. After that each opening was refused, though the first image, the journal and all data were
 /// sound.
 #[test]
-fn a_region_that_cannot_be_written_ends_no_flush_and_no_opening() {
+fn unwritable_region_fails_no_flush_and_no_opening() {
     for copies in [1, 2] {
         for_each_region(copies, async |bench, volume, region| {
             let (world, arena, copies) = (&bench.world, &bench.arena, volume.superblock().copies);
@@ -130,7 +130,7 @@ fn a_region_that_cannot_be_written_ends_no_flush_and_no_opening() {
 /// Both pages of the journal's proof were read at once: one bad sector refused every opening after a crash,
 /// and a repair could not rewrite the sector.
 #[test]
-fn one_bad_page_of_the_proof_refuses_no_opening() {
+fn opening_succeeds_with_one_bad_proof_page() {
     for page in 0..proof::PAGES {
         let bench = bench(58);
         let world = bench.world.clone();
@@ -181,7 +181,7 @@ fn check_renewed(superblock: &Superblock, region: &Region, what: &str) {
 
 /// The first to meet the place is the opening after a crash, which must write pages before anything else.
 #[test]
-fn an_opening_that_meets_a_bad_region_first_succeeds() {
+fn opening_succeeds_despite_unwritable_metadata_region() {
     for copies in [1, 2] {
         for_each_region(copies, async |bench, volume, region| {
             let (world, arena, copies) = (&bench.world, &bench.arena, volume.superblock().copies);
@@ -202,7 +202,7 @@ fn an_opening_that_meets_a_bad_region_first_succeeds() {
 
 /// If the image on the first device is lost too, the reproduced image is the map.
 #[test]
-fn an_image_that_was_made_anew_is_the_map_if_the_other_device_is_lost() {
+fn reproduced_map_image_serves_after_loss_of_first_device() {
     for_each_region(1, async |bench, volume, region| {
         if region.kind != RegionKind::Map || region.copy != 1 {
             return;
@@ -232,7 +232,7 @@ fn an_image_that_was_made_anew_is_the_map_if_the_other_device_is_lost() {
 
 /// Until a void region has been reproduced, a check names the region.
 #[test]
-fn a_check_names_a_region_that_is_void() {
+fn check_reports_void_region() {
     let bench = bench(60);
     let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
     let (all, faults) = (bench.devices(), bench.faults.clone());
@@ -285,7 +285,7 @@ async fn use_until(world: &World, volume: &Rig, arena: &Arena, written: &Written
 /// Power cuts at any moment, with an unwritable page in a region of the volume: at the checkpoint that meets
 /// the page, while the superblocks call the region void, and while the region is reproduced.
 #[test]
-fn power_cuts_beside_a_bad_page_of_metadata_lose_nothing_that_was_flushed() {
+fn power_cuts_with_bad_metadata_page_keep_flushed_data() {
     for seed in 0..SEEDS {
         let copies = 1 + (seed % 2) as u8;
         let bench = bench(700 + seed);

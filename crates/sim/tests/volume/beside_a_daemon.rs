@@ -16,7 +16,7 @@ const SECOND: Nanos = Nanos::from_secs(1);
 /// A check beside a daemon of another host reported that a sound volume was damaged, or that a device had
 /// lost writes.
 #[test]
-fn a_check_beside_another_daemon_finds_no_damage() {
+fn check_beside_active_daemon_reports_no_damage() {
     let mut sound = 0;
     for seed in 0..40 {
         let bench = bench(700 + seed);
@@ -55,7 +55,7 @@ fn a_check_beside_another_daemon_finds_no_damage() {
 /// A check, or an opening on another host, began on a volume after shutdown, and a daemon opened the volume
 /// meanwhile. The message was "is damaged", or "old copy of a device", with the advice to exclude a device.
 #[test]
-fn a_volume_that_is_being_opened_is_not_refused_as_damaged() {
+fn volume_being_opened_is_not_reported_as_damaged() {
     for seed in 0..200 {
         let bench = bench(800 + seed);
         let (world, disks) = (bench.world.clone(), bench.disks.clone());

@@ -13,7 +13,7 @@ use braid_sim::{Disk, Faults, Faulty, World};
 /// The limit was the number of dirty blocks that the batch at the end of a checkpoint could repeat: 6,036
 /// with a journal of 1 MiB. Further dirty blocks went to the disk.
 #[test]
-fn as_many_blocks_are_dirty_as_the_cache_holds_and_all_survive_kill_and_shutdown() {
+fn fully_dirty_cache_survives_kill_and_shutdown() {
     let (size, bench) = (MIB * 40, bench(1, MIB * 96, MIB * 64));
     let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
     let forks: Vec<Disk> = bench.disks.clone();
@@ -42,7 +42,7 @@ fn guest_reads(status: &Status, device: DeviceId) -> u64 {
 }
 
 #[test]
-fn a_cache_is_warm_after_a_shutdown_and_follows_what_is_written_then() {
+fn cache_stays_warm_and_current_after_shutdown() {
     let bench = bench(2, MIB * 8, MIB * 8);
     let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
     bench.run(async move {
@@ -83,7 +83,7 @@ async fn cached_after_kill(world: &World, disks: &[Disk], faults: &[Faults], are
 }
 
 #[test]
-fn a_cache_is_warm_after_a_kill_but_for_spans_with_writes_that_were_not_flushed() {
+fn cache_stays_warm_after_kill_except_in_written_spans() {
     let bench = bench(3, MIB * 8, MIB * 8);
     let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
     let (disks, faults) = (bench.disks.clone(), bench.faults.clone());
@@ -118,7 +118,7 @@ fn sound(disks: &[Disk], faults: &[Faults]) -> Vec<Faulty<Disk>> {
 /// Recovery forgot the block of a block slot. The slot must not receive another block while the table or the
 /// journal still names the first block.
 #[test]
-fn what_a_kill_made_the_cache_forget_does_not_come_back() {
+fn blocks_forgotten_after_kill_do_not_return() {
     let bench = bench(13, MIB * 8, MIB * 8);
     let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
     let (mut disks, faults) = (bench.disks.clone(), bench.faults.clone());
@@ -175,7 +175,7 @@ fn after_a_kill_of_an_earlier_version_the_cache_is_cold_once() {
 /// with zeros too. No intent covered this block. After a kill, its extra copy was trusted beside a home of
 /// zeros.
 #[test]
-fn zeros_around_a_write_make_a_neighbour_differ_that_has_a_clean_extra_copy() {
+fn padding_zeros_and_cached_neighbour_agree_after_kill() {
     let bench = bench(11, MIB * 8, MIB * 8);
     let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
     let (disks, faults) = (bench.disks.clone(), bench.faults.clone());
@@ -196,7 +196,7 @@ fn zeros_around_a_write_make_a_neighbour_differ_that_has_a_clean_extra_copy() {
 }
 
 #[test]
-fn a_cached_block_takes_less_than_24_bytes_with_its_place_in_the_list_for_eviction() {
+fn cached_block_takes_at_most_24_bytes_of_memory() {
     let (size, bench) = (MIB * 40, bench(9, MIB * 32, MIB * 64));
     let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
     bench.run(async move {
@@ -223,7 +223,7 @@ fn a_cached_block_takes_less_than_24_bytes_with_its_place_in_the_list_for_evicti
 /// A discard of an extent of 64 MiB with 16,384 dirty blocks needed more room than the journal has, and
 /// ended the daemon.
 #[test]
-fn a_large_extent_that_is_all_dirty_can_be_discarded() {
+fn fully_dirty_large_extent_can_be_discarded() {
     let bench = bench(7, MIB * 512, MIB * 512);
     let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
     bench.run(async move {

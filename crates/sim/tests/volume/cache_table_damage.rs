@@ -36,7 +36,7 @@ async fn damage_in_check(world: &World, all: &[Faulty<Disk>]) -> (usize, Vec<Ext
 }
 
 #[test]
-fn a_page_that_is_bad_in_one_image_is_read_from_the_other_and_written_again() {
+fn cache_table_page_is_repaired_from_intact_image() {
     for copy in 0..2 {
         for directory in [false, true] {
             let bench = bench(4, MIB * 8, MIB * 8);
@@ -68,7 +68,7 @@ fn a_page_that_is_bad_in_one_image_is_read_from_the_other_and_written_again() {
 /// No other place names the dirty blocks, so a repair gives up all possibly dirty blocks: no read returns
 /// the older bytes of a home.
 #[test]
-fn dirty_entries_that_are_bad_in_both_images_are_refused_and_a_repair_lists_what_may_be_old() {
+fn dirty_entries_without_intact_image_are_refused_until_repair() {
     for directory in [false, true] {
         let bench = bench(5, MIB * 8, MIB * 8);
         let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
@@ -105,7 +105,7 @@ fn dirty_entries_that_are_bad_in_both_images_are_refused_and_a_repair_lists_what
 }
 
 #[test]
-fn clean_entries_that_are_bad_in_both_images_are_forgotten() {
+fn clean_entries_bad_in_both_images_are_forgotten() {
     let bench = bench(6, MIB * 8, MIB * 8);
     let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
     bench.run(async move {
@@ -144,7 +144,7 @@ async fn batches(device: &Faulty<Disk>, superblock: &Superblock) -> (Buf, Vec<(u
 /// The extents of a lost batch were listed by the batch's records of homes alone. An extent with only dirty
 /// blocks in the batch passed for whole, and after a repair guests read older bytes from its home.
 #[test]
-fn an_extent_whose_dirty_blocks_a_lost_batch_named_is_given_up() {
+fn repair_loses_extent_with_dirty_blocks_in_lost_batch() {
     let bench = bench(8, MIB * 8, MIB * 8);
     let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
     bench.run(async move {
@@ -197,7 +197,7 @@ async fn forge_newest(device: &Faulty<Disk>, superblock: &Superblock, forge: imp
 /// Tables are searched for the place of a dirty block that a record names. A place without a table ended the
 /// opening with a panic, or another block's bytes passed for the block.
 #[test]
-fn a_record_that_names_a_place_which_is_none_is_refused_and_a_repair_gives_its_extent_up() {
+fn record_with_invalid_place_is_refused_until_repair() {
     type Forge = fn(&mut Extra);
     let forges: [Forge; 4] = [
         |extra| extra.place = u16::MAX,
@@ -233,7 +233,7 @@ fn a_record_that_names_a_place_which_is_none_is_refused_and_a_repair_gives_its_e
 /// Two images of a directory with the same sequence number passed for alike. The image with an empty table
 /// stayed, until the other image rotted.
 #[test]
-fn images_of_a_directory_that_differ_are_made_alike() {
+fn differing_directory_images_are_made_equal() {
     let bench = bench(16, MIB * 8, MIB * 8);
     let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
     bench.run(async move {

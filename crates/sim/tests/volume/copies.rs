@@ -18,7 +18,7 @@ fn failing_writes() -> FaultPlan {
 /// A failed write on one copy failed the guest's write, and left both copies "current" although different:
 /// reads could return either.
 #[test]
-fn a_write_that_fails_on_one_copy_succeeds_and_is_read_from_the_other_alone() {
+fn partly_failed_write_is_read_from_good_copy_alone() {
     for failing in 0..2 {
         let bench = bench(1 + failing as u64);
         let (world, arena, all, faults) =
@@ -67,7 +67,7 @@ fn sound(world: &braid_sim::World) -> braid_sim::Faults {
 
 /// One dead device failed every write and every flush of a mirror.
 #[test]
-fn a_mirror_goes_on_without_a_device_that_dies_and_reports_it() {
+fn mirror_continues_without_dead_device_and_reports_failure() {
     for dies in 0..2 {
         let bench = bench(3 + dies as u64);
         let (world, arena, all, faults) =
@@ -126,7 +126,7 @@ fn the_last_device_of_a_mirror_is_never_given_up() {
 /// A change of the policy, or a checkpoint, flushed the devices without recording a failed flush. The next
 /// flush of a guest succeeded, though the guest's writes may have been lost.
 #[test]
-fn a_flush_that_fails_for_the_superblock_or_the_map_is_remembered() {
+fn internal_flush_failure_fails_next_guest_flush() {
     for change in [true, false] {
         let bench = bench(6);
         let (world, arena, all, faults) =
@@ -145,7 +145,7 @@ fn a_flush_that_fails_for_the_superblock_or_the_map_is_remembered() {
 }
 
 #[test]
-fn a_bad_place_that_the_other_copy_answers_is_written_again() {
+fn bad_place_is_rewritten_from_intact_copy() {
     for bad in 0..2 {
         let bench = bench(7);
         let (world, arena, all, faults) =
@@ -177,7 +177,7 @@ fn a_bad_place_that_the_other_copy_answers_is_written_again() {
 /// A failed write left a clean extra copy, or the memory cache, with the old bytes, and the device with some
 /// of the new bytes. Guests read either.
 #[test]
-fn after_a_failed_write_guests_read_what_the_device_holds() {
+fn failed_write_invalidates_memory_cache() {
     let bench = bench(8);
     let (world, arena, all, faults) =
         (bench.world.clone(), bench.arena.clone(), bench.devices(), bench.faults.clone());
@@ -217,7 +217,7 @@ fn after_a_failed_write_guests_read_what_the_device_holds() {
 /// One bad sector made its whole extent unreadable: at the second miss the whole extent is read into the
 /// memory cache.
 #[test]
-fn one_bad_sector_does_not_hide_the_rest_of_its_extent() {
+fn rest_of_extent_is_readable_beside_bad_sector() {
     let bench = bench(9);
     let (world, arena, all, faults) =
         (bench.world.clone(), bench.arena.clone(), bench.devices(), bench.faults.clone());
@@ -238,7 +238,7 @@ fn one_bad_sector_does_not_hide_the_rest_of_its_extent() {
 
 /// Of two concurrent overlapping writes, either may win, but the same write wins on both copies.
 #[test]
-fn writes_that_overlap_reach_both_copies_in_the_same_order() {
+fn overlapping_writes_leave_both_copies_equal() {
     for seed in 0..20 {
         let bench = bench(100 + seed);
         let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
@@ -284,7 +284,7 @@ fn a_volume_with_more_dirty_spans_than_a_batch_holds_is_shut_down() {
 
 /// No map knows the extent yet: the copy with the write must count all the same.
 #[test]
-fn a_first_write_that_fails_on_the_home_succeeds_and_is_read_from_the_second_copy() {
+fn failed_first_write_to_home_succeeds_on_second_copy() {
     let bench = bench(77);
     let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
     let faults = bench.faults.clone();

@@ -108,7 +108,7 @@ pub fn a_disk_of_a_mirror_that_was_cut_gets_its_copies_anew() {
 }
 
 #[test]
-fn a_cut_mirror_disk_is_rebuilt_after_its_size_is_restored() {
+fn truncated_mirror_disk_is_rebuilt_after_size_is_restored() {
     a_disk_of_a_mirror_that_was_cut_gets_its_copies_anew();
 }
 
@@ -189,7 +189,7 @@ fn a_short_disk_of_a_mirror_can_be_given_up() {
 /// A disk with its metadata at its end has no superblock any more, and belongs to no volume. The other disk
 /// serves alone.
 #[test]
-fn a_disk_of_layout_tail_that_was_cut_is_none_of_the_volumes_any_more() {
+fn truncated_tail_layout_disk_is_no_longer_a_member() {
     for (cut, short) in [(0, true), (1, false)] {
         let bench = bench(3);
         let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
@@ -214,7 +214,7 @@ fn a_disk_of_layout_tail_that_was_cut_is_none_of_the_volumes_any_more() {
 
 /// Two superblock copies remain on a disk of layout tail, behind all other bytes: nothing is lost.
 #[test]
-fn the_last_copy_alone_tells_that_a_disk_was_cut() {
+fn missing_last_superblock_copy_reveals_truncation() {
     for (layout, cut) in [(Layout::Head, 0), (Layout::Head, 1), (Layout::Tail, 0), (Layout::Tail, 1)] {
         let bench = bench(4);
         let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
@@ -234,7 +234,7 @@ fn the_last_copy_alone_tells_that_a_disk_was_cut() {
 
 /// With one copy of everything nothing can be resynchronised: the volume silently served zeros.
 #[test]
-fn a_disk_of_one_copy_that_was_cut_is_refused_until_a_repair_names_what_is_lost() {
+fn truncated_single_copy_disk_is_refused_until_repair() {
     // In the last case another daemon may have the volume open: the opening begins again after a wait.
     for (closes, noted) in [(true, None), (false, None), (false, Some(Noted::default()))] {
         let bench = bench(5);
@@ -267,7 +267,7 @@ fn a_disk_of_one_copy_that_was_cut_is_refused_until_a_repair_names_what_is_lost(
 
 /// Nor is a short disk accepted. Its content can be given up.
 #[test]
-fn a_short_disk_of_one_copy_is_refused_and_can_be_given_up() {
+fn short_single_copy_disk_is_refused_until_exclusion() {
     let bench = bench(6);
     let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
     bench.run(async move {
@@ -288,7 +288,7 @@ fn a_short_disk_of_one_copy_is_refused_and_can_be_given_up() {
 /// An interrupted creation leaves devices without their last superblock copy: such devices were never
 /// written.
 #[test]
-fn a_volume_that_was_never_opened_has_lost_nothing() {
+fn never_opened_volume_needs_no_last_superblock_copy() {
     for copies in [1, 2] {
         for without in 0..2 {
             let bench = bench(7);
@@ -315,7 +315,7 @@ fn a_volume_that_was_never_opened_has_lost_nothing() {
 /// An interrupted addition leaves a device with some of its superblock copies. The device is not a member of
 /// the volume yet.
 #[test]
-fn a_device_whose_addition_was_interrupted_is_left_out() {
+fn device_of_interrupted_addition_is_ignored() {
     let bench = bench(8);
     let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
     bench.run(async move {
@@ -337,7 +337,7 @@ fn a_device_whose_addition_was_interrupted_is_left_out() {
 /// Only the cut disk had the newest writes: the older copy was almost served in their place, without a
 /// request.
 #[test]
-fn what_a_cut_disk_alone_held_is_not_given_up_unasked() {
+fn unique_data_on_truncated_disk_needs_explicit_exclusion() {
     let bench = bench(9);
     let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
     bench.run(async move {
@@ -364,7 +364,7 @@ fn what_a_cut_disk_alone_held_is_not_given_up_unasked() {
 
 /// The disk was cut while the volume was served without the disk.
 #[test]
-fn a_disk_that_was_cut_while_it_was_away_returns_without_anything() {
+fn disk_truncated_while_failed_is_rebuilt_on_return() {
     let bench = bench(10);
     let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
     bench.run(async move {

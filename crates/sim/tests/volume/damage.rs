@@ -66,7 +66,7 @@ fn stripe(identity: u8) -> CreateOptions {
 
 /// The whole journal was zeroed after `kill -9`: the check reported "clean", and flushed data was gone.
 #[test]
-fn a_journal_that_is_gone_does_not_pass_for_an_empty_one() {
+fn erased_journal_is_refused_as_corrupt() {
     let bench = bench(1);
     let (devices, superblock) = killed_after(&bench, stripe(1), 4);
     let world = bench.world.clone();
@@ -83,8 +83,7 @@ fn a_journal_that_is_gone_does_not_pass_for_an_empty_one() {
 
 /// One byte flipped in the newest batch: the batch was taken for a batch torn by a power cut.
 #[test]
-fn a_rotten_last_batch_is_distinguished_from_one_that_was_never_promised_and_a_repair_gives_up_only_what_it_changed()
- {
+fn rotten_last_batch_is_refused_until_repair() {
     let bench = bench(2);
     let (devices, superblock) = killed_after(&bench, stripe(2), 5);
     let (world, arena) = (bench.world.clone(), bench.arena.clone());
@@ -114,7 +113,7 @@ fn a_rotten_last_batch_is_distinguished_from_one_that_was_never_promised_and_a_r
 
 /// One byte flipped in a batch in the middle locked the whole volume, the repair included.
 #[test]
-fn a_rotten_batch_in_the_middle_costs_what_it_changed_and_nothing_else() {
+fn rotten_middle_batch_loses_only_affected_extent() {
     let bench = bench(3);
     let (devices, superblock) = killed_after(&bench, stripe(3), 6);
     let (world, arena) = (bench.world.clone(), bench.arena.clone());
@@ -138,7 +137,7 @@ fn a_rotten_batch_in_the_middle_costs_what_it_changed_and_nothing_else() {
 
 /// With two copies the journal lies on both devices: a rotten batch of one device is read from the other.
 #[test]
-fn a_mirror_reads_a_rotten_batch_from_the_other_journal() {
+fn mirror_reads_rotten_batch_from_intact_journal() {
     for copy in 0..2u8 {
         let bench = bench(4);
         let (devices, superblock) = killed_after(&bench, CreateOptions { copies: 2, ..options(4) }, 5);
@@ -183,7 +182,7 @@ fn the_newer_of_two_valid_pages_counts() {
 
 /// A page that is bad in both images locked the volume. The journal's records of its extents are kept.
 #[test]
-fn a_page_that_is_bad_in_both_images_costs_what_only_it_knew() {
+fn map_page_without_intact_image_loses_only_unjournaled_extents() {
     let bench = bench(6);
     let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
     bench.run(async move {
@@ -213,7 +212,7 @@ fn a_page_that_is_bad_in_both_images_costs_what_only_it_knew() {
 /// The last superblock copy lies at the end that the device had at its creation. After growth of the device,
 /// a repair searched for the copy at the new end, found none, and never ended.
 #[test]
-fn a_device_that_grew_is_whole() {
+fn grown_device_passes_check() {
     let world = World::new(7);
     let (small, rt) = (braid_sim::DiskOptions::ssd(MIB * 8), world.clone());
     run(&world, async move {

@@ -109,7 +109,7 @@ fn an_opening_ends_if_a_device_does_not_answer() {
 
 /// A read of a hung device was never answered, though another device had the bytes.
 #[test]
-fn a_read_is_answered_by_the_other_copy_while_a_device_hangs() {
+fn read_uses_healthy_copy_while_device_hangs() {
     for hung in 0..2 {
         for seed in 0..4 {
             let bench = bench(seed);
@@ -131,7 +131,7 @@ fn a_read_is_answered_by_the_other_copy_while_a_device_hangs() {
 /// The state of a failed device is on the survivor before a guest's request succeeds. Otherwise, after a
 /// kill of the daemon at that moment, the next opening could read the copy without the write.
 #[test]
-fn writes_and_flushes_go_on_without_a_device_that_hangs() {
+fn writes_and_flushes_continue_without_hung_device() {
     for hung in 0..2 {
         let bench = bench(10 + hung as u64);
         let (world, arena, all, disks) = parts(&bench);
@@ -175,7 +175,7 @@ pub fn no_faults(world: &World) -> Faults {
 
 /// A drive that retries a bad sector for ten seconds must not be failed.
 #[test]
-fn a_device_that_is_late_with_reads_alone_is_not_given_up() {
+fn device_late_only_with_reads_is_not_failed() {
     let bench = bench(20);
     let (world, arena, all, disks) = parts(&bench);
     bench.run(async move {
@@ -206,7 +206,7 @@ fn a_device_that_is_late_with_reads_alone_is_not_given_up() {
 /// One extent lies on one device alone: this device cannot be failed. Data that the other device also has is
 /// read from the other device.
 #[test]
-fn a_device_that_holds_an_only_copy_is_slow_and_current_again_when_it_answers() {
+fn slow_device_with_only_copy_is_kept_and_recovers() {
     let bench = bench(30);
     let (world, arena, all, disks) = parts(&bench);
     let faults = bench.faults.clone();
@@ -267,7 +267,7 @@ fn ten_seconds_are_within_the_deadline_of_an_only_copy() {
 /// If both devices are late, a shared controller or cable is the likely reason: neither device is failed,
 /// and no request fails.
 #[test]
-fn two_devices_that_are_late_together_are_both_kept() {
+fn two_simultaneously_late_devices_are_kept() {
     let bench = bench(41);
     let (world, arena, all, disks) = parts(&bench);
     bench.run(async move {
@@ -290,7 +290,7 @@ fn two_devices_that_are_late_together_are_both_kept() {
 /// Both devices are asked, and one answers, then falls silent a moment after the other: the answer is no
 /// reason to trust the device more.
 #[test]
-fn two_devices_that_fall_silent_one_after_the_other_are_both_kept() {
+fn two_devices_hanging_in_succession_are_kept() {
     for millis in [30, 60, 200, 500] {
         let bench = bench(42);
         let (world, arena, all, disks) = parts(&bench);
@@ -347,7 +347,7 @@ fn the_source_of_a_repair_can_be_given_up() {
 
 /// With one copy no device can be failed, and no device is asked for a sign of life: the device may sleep.
 #[test]
-fn no_device_is_asked_for_a_sign_of_life_that_nobody_needs() {
+fn idle_device_is_not_probed_with_one_copy() {
     let bench = bench(44);
     let (world, arena, all, disks) = parts(&bench);
     bench.run(async move {
@@ -368,7 +368,7 @@ fn no_device_is_asked_for_a_sign_of_life_that_nobody_needs() {
 /// A write had failed for the guest, but reached the device after a newer, acknowledged write, which was
 /// then lost.
 #[test]
-fn a_late_write_never_overwrites_a_newer_one() {
+fn late_write_never_overwrites_newer_write() {
     for seed in 0..10 {
         let bench = bench(50 + seed);
         let (world, arena, all, disks) = parts(&bench);
@@ -398,7 +398,7 @@ fn a_late_write_never_overwrites_a_newer_one() {
 
 /// While a device hangs for ever, every request of guests ends, with success if the device is not needed.
 #[test]
-fn a_device_that_never_answers_hangs_no_request() {
+fn every_request_ends_while_device_hangs() {
     let bench = bench(70);
     let (world, arena, all, disks) = parts(&bench);
     bench.run(async move {
@@ -429,7 +429,7 @@ fn a_device_that_never_answers_hangs_no_request() {
 }
 
 #[test]
-fn closing_ends_while_a_device_hangs_and_names_it() {
+fn close_ends_and_names_hung_device() {
     for copies in 1..=2 {
         let bench = bench(80);
         let (world, arena, all, disks) = parts(&bench);

@@ -70,7 +70,7 @@ fn a_deferred_write_goes_to_the_disk_if_the_ssd_hangs() {
 }
 
 #[test]
-fn a_deferred_write_goes_to_the_disk_if_its_sector_is_bad() {
+fn deferred_write_reaches_disk_if_ssd_sector_is_bad() {
     check_deferred(Failure::OneSector);
 }
 
@@ -129,19 +129,19 @@ fn check_deferred(failure: Failure) {
 /// The same with a disk that keeps epochs.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn a_write_goes_to_the_disk_that_keeps_epochs_if_the_ssd_takes_none() {
+fn write_reaches_image_disk_if_ssd_rejects_writes() {
     check_by_epochs(Failure::AllWrites);
 }
 
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn a_write_goes_to_the_disk_that_keeps_epochs_if_the_ssd_hangs() {
+fn write_reaches_image_disk_if_ssd_hangs() {
     check_by_epochs(Failure::Hangs);
 }
 
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn a_write_goes_to_the_disk_that_keeps_epochs_if_its_sector_is_bad() {
+fn write_reaches_image_disk_if_ssd_sector_is_bad() {
     check_by_epochs(Failure::OneSector);
 }
 
@@ -185,7 +185,7 @@ fn check_by_epochs(failure: Failure) {
 /// Concurrent writes to one extent, and to one block. Some writes go to the SSD while another write
 /// exchanges the copies. These writes must also be on the disk before their acknowledgement.
 #[test]
-fn deferred_writes_beside_one_that_fails_are_on_the_disk_that_serves_the_extent() {
+fn concurrent_deferred_writes_reach_disk_after_ssd_failure() {
     const SECTOR: Bytes = Bytes(512);
     let failed = Rc::new(Cell::new(0));
     for seed in 0..60 {
@@ -283,7 +283,7 @@ impl Policy for Restless {
 /// Stale data of a lost disk cannot be copied. All moves that ask for a copy ended in one turn of the
 /// executor, and guests waited.
 #[test]
-fn moves_that_can_copy_nothing_let_others_run() {
+fn moves_without_readable_source_yield_to_tasks() {
     let bench = bench(72);
     let (world, arena, all, _) = parts(&bench);
     bench.run(async move {
@@ -328,7 +328,7 @@ fn moves_that_can_copy_nothing_let_others_run() {
 /// had the data.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn one_long_write_puts_no_more_behind_than_the_bound_of_epochs() {
+fn long_write_keeps_lag_within_epoch_bound() {
     let world = World::new(74);
     let rigged = two(&world);
     let rt = world.clone();

@@ -87,7 +87,7 @@ fn a_volume_can_be_filled_while_a_device_is_lacking() {
 /// The other device returned while the first write to an extent was in flight. The search for extents with
 /// one copy missed the extent, because no map had the extent yet, and there was no other search.
 #[test]
-fn an_extent_whose_first_write_was_under_way_gets_its_second_copy() {
+fn extent_with_first_write_in_flight_gets_second_copy() {
     let met = Rc::new(Cell::new(0));
     // The search comes every few seconds.
     for seconds in 0..6 {
@@ -132,7 +132,7 @@ fn write_beside(world: &World, volume: &Rig, at: Bytes, bytes: braid_runtime::Bu
 /// The only device of a new extent was failed during the extent's first write, as a device without an only
 /// copy. The write was acknowledged, and the next flush too; then the extent was unreadable.
 #[test]
-fn a_first_write_to_one_device_that_is_given_up_meanwhile_is_not_acknowledged() {
+fn first_write_or_flush_fails_if_only_device_failed() {
     let mut given_up = 0;
     for seed in 0..4 {
         let world = World::new(953 + seed);

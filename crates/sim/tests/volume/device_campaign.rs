@@ -486,7 +486,7 @@ fn devices_of_raid_1_and_pass_come_and_go() {
 }
 
 #[test]
-fn devices_of_one_copy_come_and_go() {
+fn single_copy_volume_survives_device_changes() {
     campaign("stripe", 1, 5);
     campaign("equi", 1, 6);
 }

@@ -53,7 +53,7 @@ fn a_new_device_gets_data() {
 }
 
 #[test]
-fn a_device_that_does_not_fit_or_cannot_be_noted_is_not_added() {
+fn unfit_or_unrecorded_device_is_not_added() {
     let world = World::new(8);
     let disks = [disk(&world, true), disk(&world, false), disk(&world, false)];
     let small = Disk::new(&world, DiskOptions::hdd(MIB * 3));
@@ -91,7 +91,7 @@ fn a_device_that_does_not_fit_or_cannot_be_noted_is_not_added() {
 /// A new device had recorded its membership, and failed before the other devices knew. With one copy of
 /// everything, no flush succeeded any more.
 #[test]
-fn a_device_that_fails_while_it_is_added_is_none_of_the_volumes() {
+fn device_failed_during_addition_is_not_a_member() {
     let mut refused_additions = 0;
     let cases = [(1, false), (1, true), (2, false), (2, true)];
     for ((copies, ssd), instant) in cases.into_iter().flat_map(|case| (0..40).map(move |at| (case, at))) {
@@ -174,7 +174,7 @@ fn a_device_that_fails_while_it_is_added_is_none_of_the_volumes() {
 }
 
 #[test]
-fn a_device_that_the_others_cannot_do_without_does_not_leave() {
+fn device_removal_is_refused_if_space_is_lacking() {
     for (copies, size, expected) in [
         (1, MIB * 4, None),
         (1, MIB * 18, Some(ErrorKind::NoSpace)),
@@ -230,7 +230,7 @@ fn a_cache_without_dirty_blocks_leaves_within_a_second() {
 /// metadata takes whole extents on the new device, unlike before. A smaller device is refused before its
 /// addition.
 #[test]
-fn a_device_of_a_full_volume_is_replaced_by_one_of_the_same_size() {
+fn full_volume_accepts_replacement_device_of_same_size() {
     for (seed, first_ssd, policy) in (0..8).flat_map(|seed| {
         [true, false]
             .into_iter()
@@ -285,7 +285,7 @@ fn a_device_of_a_full_volume_is_replaced_by_one_of_the_same_size() {
 
 /// The status of a draining device reports the remaining amount, and the amount decreases.
 #[test]
-fn a_drain_tells_how_far_it_is() {
+fn drain_reports_remaining_bytes() {
     let world = World::new(11);
     let disks = [disk(&world, true), disk(&world, false), disk(&world, false)];
     let rt = world.clone();
@@ -314,7 +314,7 @@ fn a_drain_tells_how_far_it_is() {
 /// Any device may be lost while another device drains: as long as there is a current copy, no guest meets an
 /// error.
 #[test]
-fn a_device_that_is_lost_during_a_drain_costs_no_guest_anything() {
+fn device_loss_during_drain_causes_no_guest_error() {
     for (seed, lost) in (0..4).flat_map(|seed| [0, 1, 2].map(|lost| (seed, lost))) {
         lose_during_a_drain(540 + seed, seed, lost);
     }
@@ -323,7 +323,7 @@ fn a_device_that_is_lost_during_a_drain_costs_no_guest_anything() {
 /// Within one commit the drain moves the second copy of an extent, and a failed write exchanges the extent's
 /// copies. The journal still names the old second copy, which was taken for a copy without the failed write.
 #[test]
-fn a_device_is_given_up_though_a_copy_moved_and_was_exchanged_in_one_commit() {
+fn drain_survives_device_loss_with_moved_second_copy() {
     for (seed, lost) in (0..4).flat_map(|seed| [0, 1, 2].map(|lost| (seed, lost))) {
         lose_during_a_drain(500 + seed, seed, lost);
     }
@@ -423,7 +423,7 @@ fn the_first_ssd_leaves_with_the_journal() {
 
 /// Only clean extra copies lie on the SSD: its removal does not wait.
 #[test]
-fn the_first_ssd_leaves_within_a_second_if_it_is_a_clean_cache() {
+fn first_ssd_with_clean_cache_leaves_within_one_second() {
     let world = World::new(730);
     let disks = [disk(&world, true), disk(&world, false)];
     let rt = world.clone();

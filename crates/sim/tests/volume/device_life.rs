@@ -202,7 +202,7 @@ fn cut_often(plan: &Plan, cuts: u64) {
 }
 
 #[test]
-fn an_addition_that_is_cut_short_leaves_all_that_was_flushed() {
+fn flushed_data_survives_power_cut_during_addition() {
     for (i, (ssd, layout)) in ADDED.into_iter().enumerate() {
         for (copies, policy) in [(1, "equi"), (2, "equi"), (1, WORKING_SET)] {
             let plan = Plan { change: Change::Add { ssd, layout }, copies, policy, seed: 100 + i as u64 };
@@ -212,7 +212,7 @@ fn an_addition_that_is_cut_short_leaves_all_that_was_flushed() {
 }
 
 #[test]
-fn a_removal_that_is_cut_short_leaves_all_that_was_flushed() {
+fn flushed_data_survives_power_cut_during_removal() {
     let pass = "pass,max-lag=2MiB,window=1MiB,idle=1h";
     let policies = [
         ("equi", 1),
@@ -232,7 +232,7 @@ fn a_removal_that_is_cut_short_leaves_all_that_was_flushed() {
 }
 
 #[test]
-fn a_removal_that_is_cancelled_leaves_the_device_in_use() {
+fn cancelled_removal_keeps_device_in_use() {
     for (copies, policy) in [(1, "equi"), (2, "wardrop")] {
         let plan = Plan { change: Change::Cancel, copies, policy, seed: 300 };
         campaign(&plan, 12);

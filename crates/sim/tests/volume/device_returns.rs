@@ -33,7 +33,7 @@ pub async fn wait_until_active(world: &World, volume: &Rig, device: usize) {
 /// Any device may leave: on its return the device lacks the writes made meanwhile, and the writes lost with
 /// its cache. Then another device leaves, and nothing is lost.
 #[test]
-fn a_device_that_is_back_gets_what_it_missed_while_guests_work() {
+fn returned_device_is_resynced_while_guests_work() {
     for (seed, lost) in (0..4).flat_map(|seed| [0, 1, 2].map(|lost| (seed, lost))) {
         let world = World::new(800 + seed);
         let rt = world.clone();
@@ -59,7 +59,7 @@ fn a_device_that_is_back_gets_what_it_missed_while_guests_work() {
 
 /// A device may leave and return any number of times.
 #[test]
-fn a_device_that_flaps_costs_no_guest_anything() {
+fn flapping_device_causes_no_guest_error() {
     for seed in 0..4 {
         let world = World::new(830 + seed);
         let rt = world.clone();
@@ -86,7 +86,7 @@ fn a_device_that_flaps_costs_no_guest_anything() {
 
 /// If little was written meanwhile, little is copied.
 #[test]
-fn only_what_differs_is_copied() {
+fn resync_copies_only_differences() {
     let world = World::new(840);
     let rt = world.clone();
     world.block_on(async move {
@@ -110,7 +110,7 @@ fn only_what_differs_is_copied() {
 
 /// The volume was opened without a device, which is found later; in one case, as an older copy of itself.
 #[test]
-fn a_device_that_was_missing_at_the_opening_is_used_once_it_is_found() {
+fn device_missing_at_opening_is_used_after_return() {
     for (seed, old) in (0..4).flat_map(|seed| [(seed, false), (seed, true)]) {
         let world = World::new(850 + seed);
         let rt = world.clone();
@@ -146,7 +146,7 @@ fn a_device_that_was_missing_at_the_opening_is_used_once_it_is_found() {
 }
 
 #[test]
-fn what_cannot_be_used_again_is_refused_and_nothing_changes() {
+fn unusable_returning_device_is_refused() {
     let world = World::new(860);
     let rt = world.clone();
     world.block_on(async move {
@@ -167,7 +167,7 @@ fn what_cannot_be_used_again_is_refused_and_nothing_changes() {
 
 /// The two halves of a mirror were opened separately, and guests wrote to both.
 #[test]
-fn a_device_that_was_used_apart_is_not_used_again() {
+fn device_used_apart_is_refused_on_return() {
     let bench = bench(865);
     let (rt, devices, disks) = (bench.world.clone(), bench.devices(), bench.disks.clone());
     bench.run(async move {
@@ -184,7 +184,7 @@ fn a_device_that_was_used_apart_is_not_used_again() {
 
 /// The device may carry out its old requests at any time, and so overwrite the writes of a resync.
 #[test]
-fn a_device_that_owes_answers_is_not_used_again() {
+fn device_with_outstanding_requests_is_not_reused() {
     let world = World::new(870);
     let rt = world.clone();
     world.block_on(async move {
@@ -207,7 +207,7 @@ fn a_device_that_owes_answers_is_not_used_again() {
 
 /// With one copy, the data of a failed device is lost: no source is left for a resync.
 #[test]
-fn with_one_copy_a_device_that_was_given_up_does_not_come_back() {
+fn excluded_single_copy_device_cannot_return() {
     let world = World::new(880);
     let rt = world.clone();
     world.block_on(async move {
@@ -228,7 +228,7 @@ fn with_one_copy_a_device_that_was_given_up_does_not_come_back() {
 /// were read from their home alone, and a bad sector of the home was an error for guests. The device never
 /// became active.
 #[test]
-fn a_device_that_lacks_all_takes_no_second_copy_from_what_others_hold() {
+fn rebuild_of_device_keeps_copies_elsewhere_usable() {
     let world = World::new(885);
     let rt = world.clone();
     world.block_on(async move {
@@ -273,7 +273,7 @@ fn a_device_that_lacks_all_takes_no_second_copy_from_what_others_hold() {
 
 /// As long as guests kept any data in the window, a device without stale data did not count.
 #[test]
-fn a_device_that_is_back_counts_although_the_policy_keeps_others_behind() {
+fn returned_device_becomes_active_despite_policy_lag() {
     let world = World::new(886);
     let rt = world.clone();
     world.block_on(async move {
@@ -307,7 +307,7 @@ fn a_device_that_is_back_counts_although_the_policy_keeps_others_behind() {
 /// An old copy of a device returned, with sectors larger than the unit of requests. The whole volume became
 /// stale before the sectors were checked, and stayed so.
 #[test]
-fn a_device_whose_sectors_are_too_large_is_refused_before_anything_is_put_behind() {
+fn device_with_large_sectors_is_refused_without_side_effects() {
     let bench = bench(845);
     let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
     let disk = bench.disks[1].clone();

@@ -115,7 +115,7 @@ fn a_discard_of_a_whole_mirror_costs_no_device() {
 
 /// However long a discard takes: a device that answers everything else works.
 #[test]
-fn a_device_that_answers_all_but_discards_is_used() {
+fn device_with_hung_discards_stays_in_use() {
     for copies in [1, 2] {
         on_full(copies, async |bench| {
             let before = bench.free();
@@ -133,7 +133,7 @@ fn a_device_that_answers_all_but_discards_is_used() {
 
 /// A device that answers nothing during a discard is failed all the same, whether guests write or not.
 #[test]
-fn a_device_that_hangs_while_it_discards_is_given_up() {
+fn device_hanging_during_discard_is_failed() {
     for writes in [true, false] {
         on_full(2, async move |bench| {
             let hung = 1;

@@ -261,7 +261,7 @@ pub fn lose_ssd(seed: u64) {
 
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn the_disk_alone_is_the_volume_at_one_past_instant_whenever_the_ssd_is_lost() {
+fn image_disk_holds_past_state_whenever_ssd_is_lost() {
     let seeds = std::env::var("BRAID_EPOCH_SEEDS").map_or(7, |count| count.parse().unwrap());
     (0..seeds).for_each(lose_ssd);
 }
@@ -270,7 +270,7 @@ fn the_disk_alone_is_the_volume_at_one_past_instant_whenever_the_ssd_is_lost() {
 /// that the SSD has. The disk keeps its state until the next epoch.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn after_a_power_cut_of_all_the_disk_alone_still_is_the_volume_at_one_past_instant() {
+fn image_disk_holds_past_state_after_full_power_cut() {
     for seed in 1000..1030 {
         let world = World::new(seed);
         let [ssd, disk] = disks(&world);
@@ -317,7 +317,7 @@ fn after_a_power_cut_of_all_the_disk_alone_still_is_the_volume_at_one_past_insta
 /// Without the SSD, and without a request to recover, the volume is refused while the disk is stale.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn a_volume_without_its_ssd_is_refused_until_it_is_recovered() {
+fn volume_without_ssd_is_refused_until_recovery() {
     let world = World::new(7);
     let [ssd, disk] = disks(&world);
     world.clone().block_on(async move {
@@ -393,7 +393,7 @@ async fn damage_segments(disk: &Disk) {
 /// While the SSD has all data, a damaged journal of epochs costs only the image, which is reproduced.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn a_volume_with_its_ssd_does_without_a_damaged_journal_of_epochs() {
+fn volume_with_ssd_survives_damaged_epoch_journal() {
     let world = World::new(17);
     let [ssd, disk] = disks(&world);
     world.clone().block_on(async move {
@@ -433,7 +433,7 @@ fn a_volume_with_its_ssd_does_without_a_damaged_journal_of_epochs() {
 /// A recovery interrupted at any write can be repeated, with the same result.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn a_recovery_that_is_interrupted_gives_the_same_when_it_is_done_again() {
+fn interrupted_recovery_gives_same_result_when_repeated() {
     let world = World::new(11);
     let [ssd, disk] = disks(&world);
     world.clone().block_on(async move {

@@ -292,7 +292,7 @@ pub fn fail_devices(seed: u64) {
 
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn whatever_fails_the_disk_alone_is_a_past_state_and_nothing_acknowledged_is_lost() {
+fn image_and_acknowledged_data_survive_random_failures() {
     let number = |name, usual| std::env::var(name).map_or(usual, |text| text.parse().unwrap());
     let first = number("BRAID_EPOCH_FIRST", 0);
     (first..first + number("BRAID_EPOCH_SEEDS", 2)).for_each(fail_devices);

@@ -62,7 +62,7 @@ pub async fn check_damage(volume: &Rig, base: &[u8], lost: &BTreeSet<Bytes>) {
 /// If one sector of its journal was unreadable, the next opening of a recovered volume failed entirely.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn a_bad_place_in_a_segment_costs_its_ranges_alone_at_every_opening() {
+fn bad_sector_in_segment_loses_only_covered_ranges() {
     let world = World::new(15);
     world.clone().block_on(async move {
         let mut rng = world.fork_rng();
@@ -142,7 +142,7 @@ fn a_bad_place_in_a_segment_costs_its_ranges_alone_at_every_opening() {
 /// as the new write, never as older bytes.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn a_power_cut_while_a_damaged_extent_is_written_shows_nothing_older() {
+fn power_cut_during_damaged_extent_write_exposes_nothing_older() {
     let world = World::new(9);
     world.clone().block_on(async move {
         let mut rng = world.fork_rng();
@@ -200,7 +200,7 @@ fn a_power_cut_while_a_damaged_extent_is_written_shows_nothing_older() {
 /// The journal was read in pieces of 1 MiB, and the last piece reaches beyond the journal's content.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn a_bad_place_behind_the_last_segment_costs_nothing() {
+fn bad_sector_after_last_segment_costs_nothing() {
     let world = World::new(10);
     world.clone().block_on(async move {
         let mut rng = world.fork_rng();
@@ -219,7 +219,7 @@ fn a_bad_place_behind_the_last_segment_costs_nothing() {
 /// valid bits: without one page nothing can be decided.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn an_opening_is_refused_and_changes_nothing_if_an_index_page_cannot_be_read() {
+fn opening_with_unreadable_index_page_is_refused_unchanged() {
     let world = World::new(11);
     world.clone().block_on(async move {
         let mut rng = world.fork_rng();
@@ -253,7 +253,7 @@ fn an_opening_is_refused_and_changes_nothing_if_an_index_page_cannot_be_read() {
 /// Both pages were taken for pages never written, and the bytes in place for the volume.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn an_opening_is_refused_if_nothing_says_how_far_the_recovery_is() {
+fn opening_without_recovery_progress_is_refused() {
     let world = World::new(12);
     world.clone().block_on(async move {
         let mut rng = world.fork_rng();
@@ -378,7 +378,7 @@ fn a_repair_gives_up_damaged_extents_and_the_recovery_ends() {
 /// Only the journal of this disk has some bytes of the volume: its drain never ended.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn the_disk_that_is_being_recovered_cannot_be_removed() {
+fn disk_under_recovery_cannot_be_removed() {
     let unended = (14..20).filter(|&seed| cannot_be_removed(seed)).count();
     assert!(unended > 0, "each recovery had ended before");
 }

@@ -105,7 +105,7 @@ pub async fn wait_until_applied(world: &World, volume: &Rig) {
 /// counted as equal.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn second_copies_lie_on_the_disk_that_keeps_epochs() {
+fn new_second_copies_lie_on_image_disk() {
     let world = World::new(1);
     let rigged = three(&world);
     world.clone().block_on(async move {
@@ -122,7 +122,7 @@ fn second_copies_lie_on_the_disk_that_keeps_epochs() {
 /// The same after an earlier policy that had put second copies on the other disk.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn second_copies_go_to_the_disk_that_keeps_epochs_from_another_one() {
+fn second_copies_migrate_to_image_disk() {
     let world = World::new(2);
     let rigged = three(&world);
     world.clone().block_on(async move {
@@ -154,7 +154,7 @@ fn second_copies_go_to_the_disk_that_keeps_epochs_from_another_one() {
 /// to the disk, and the disk never again was a past state of the volume.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn what_the_ssd_lacks_it_gets_before_the_disk_is_a_state_of_the_volume() {
+fn stale_ssd_is_resynced_before_disk_becomes_image() {
     let world = World::new(3);
     let rigged = two(&world);
     world.clone().block_on(async move {
@@ -186,7 +186,7 @@ fn what_the_ssd_lacks_it_gets_before_the_disk_is_a_state_of_the_volume() {
 /// without two of its devices was refused: there was no recovery.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn the_disk_alone_is_enough_whatever_else_is_there_or_lost() {
+fn image_disk_recovers_volume_after_any_device_loss() {
     for (seed, other) in [(0, DiskOptions::ssd(MIB * 12)), (1, DiskOptions::hdd(MIB * 40))] {
         let world = World::new(seed);
         let [ssd, disk] = disks(&world);
@@ -225,7 +225,7 @@ fn the_disk_alone_is_enough_whatever_else_is_there_or_lost() {
 /// A policy without epochs took over while the disk was stale: the stale extents were never resynchronised.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn what_the_disk_lacks_when_epochs_end_is_resynchronised() {
+fn stale_image_disk_is_resynced_when_epochs_end() {
     for seed in 0..6 {
         let (world, bytes) = (World::new(seed), Bytes(64 << 10));
         let rigged = two(&world);
@@ -252,7 +252,7 @@ fn what_the_disk_lacks_when_epochs_end_is_resynchronised() {
 /// epoch.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn the_disk_stays_as_it_is_when_the_volume_can_promise_nothing_any_more() {
+fn image_disk_stays_unchanged_after_ssd_flush_failure() {
     for seed in 0..8 {
         let world = World::new(seed);
         let rigged = two(&world);
@@ -286,7 +286,7 @@ fn the_disk_stays_as_it_is_when_the_volume_can_promise_nothing_any_more() {
 /// policy.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn a_volume_that_can_promise_nothing_any_more_stops_at_once() {
+fn close_is_prompt_after_ssd_flush_failure() {
     let world = World::new(10);
     let rigged = two(&world);
     world.clone().block_on(async move {
@@ -309,7 +309,7 @@ fn a_volume_that_can_promise_nothing_any_more_stops_at_once() {
 /// writes nor the close ever ended.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn an_epoch_that_cannot_be_read_holds_up_neither_guests_nor_the_disk() {
+fn unreadable_epoch_blocks_neither_guests_nor_image_disk() {
     let world = World::new(5);
     let rigged = two(&world);
     world.clone().block_on(async move {
@@ -356,7 +356,7 @@ fn an_epoch_that_cannot_be_read_holds_up_neither_guests_nor_the_disk() {
 /// The same with a policy that stops writes rather than continue without a safe copy.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn writes_stop_beyond_the_bound_if_the_policy_wants_that() {
+fn writes_beyond_lag_bound_fail_if_policy_says_stop() {
     let world = World::new(6);
     let rigged = two(&world);
     world.clone().block_on(async move {
@@ -389,7 +389,7 @@ fn writes_stop_beyond_the_bound_if_the_policy_wants_that() {
 /// data.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn what_the_ssd_cannot_read_any_more_is_applied_from_the_journal() {
+fn unreadable_ssd_data_is_applied_from_epoch_journal() {
     for seed in 0..10 {
         let world = World::new(seed);
         let rigged = two(&world);
@@ -426,7 +426,7 @@ fn what_the_ssd_cannot_read_any_more_is_applied_from_the_journal() {
 /// A disk that cannot write its journal is failed, durably. Guests continue, or stop if the policy says so.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn a_disk_that_cannot_write_its_journal_is_given_up() {
+fn disk_with_unwritable_epoch_journal_is_failed() {
     for stops in [false, true] {
         let world = World::new(8);
         let rigged = two(&world);
@@ -463,7 +463,7 @@ fn a_disk_that_cannot_write_its_journal_is_given_up() {
 /// An unreadable journal prevented the opening of the volume, though the SSD has all data.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn a_volume_opens_without_its_journal_of_epochs() {
+fn volume_opens_without_readable_epoch_journal() {
     let world = World::new(9);
     let rigged = two(&world);
     world.clone().block_on(async move {

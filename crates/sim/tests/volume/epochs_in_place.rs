@@ -25,7 +25,7 @@ fn spoil(volume: &Rig, faults: &braid_sim::Faults, at: Bytes) {
 /// wrote to the image in place, and after a power cut an epoch of the journal overwrote their flushed data.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn a_repair_that_fails_makes_no_home_of_the_image() {
+fn failed_repair_does_not_move_home_to_image() {
     let world = World::new(1);
     let rigged = two(&world);
     world.clone().block_on(async move {
@@ -64,7 +64,7 @@ fn a_repair_that_fails_makes_no_home_of_the_image() {
 /// The same while the image has all data of the SSD.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn an_ssd_that_cannot_be_repaired_is_given_up_if_the_image_has_all_of_it() {
+fn unrepairable_ssd_is_failed_if_image_is_complete() {
     let world = World::new(2);
     let rigged = two(&world);
     world.clone().block_on(async move {
@@ -96,7 +96,7 @@ fn an_ssd_that_cannot_be_repaired_is_given_up_if_the_image_has_all_of_it() {
 /// an epoch had counted.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn jobs_under_way_as_epochs_begin_leave_the_image_to_them() {
+fn jobs_in_flight_when_epochs_begin_leave_image_correct() {
     for seed in 0..40 {
         let world = World::new(seed);
         let rigged = two(&world);
@@ -161,7 +161,7 @@ async fn scatter(volume: Rig, extents: Range<u64>, block: u64, written: Rc<Cell<
 /// meanwhile would have cost the volume.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn guests_that_go_on_after_a_crash_leave_the_disk_alone_a_state_of_the_volume() {
+fn image_disk_stays_valid_while_guests_continue_after_crash() {
     let world = World::new(31);
     let sizes = [DiskOptions::ssd(MIB * 48), DiskOptions::hdd(MIB * 48)];
     let rigged = Rigged::of(&world, sizes.map(|options| Disk::new(&world, options)).to_vec());
@@ -219,7 +219,7 @@ fn guests_that_go_on_after_a_crash_leave_the_disk_alone_a_state_of_the_volume() 
 /// took all of these writes from the SSD, the disk had to give up more than one epoch can hold.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn an_epoch_that_counts_is_on_the_ssd_too() {
+fn counted_epoch_is_durable_on_ssd() {
     let world = World::new(32);
     let sizes = [DiskOptions::ssd(MIB * 48), DiskOptions::hdd(MIB * 48)];
     let rigged = Rigged::of(&world, sizes.map(|options| Disk::new(&world, options)).to_vec());
@@ -254,7 +254,7 @@ fn an_epoch_that_counts_is_on_the_ssd_too() {
 /// The disk lacks a block of an extent. The SSD cannot read another block of the extent, which the disk has.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn what_the_disk_has_of_an_extent_answers_for_a_bad_place() {
+fn current_image_block_replaces_bad_ssd_block() {
     let world = World::new(33);
     let rigged = two(&world);
     world.clone().block_on(async move {
@@ -287,7 +287,7 @@ fn what_the_disk_has_of_an_extent_answers_for_a_bad_place() {
 /// the SSD.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn what_the_disk_has_in_its_journal_alone_is_not_read_from_its_place() {
+fn unapplied_epoch_range_is_not_read_in_place() {
     let unapplied = Cell::new(0);
     for seed in 0..20 {
         let world = World::new(seed);

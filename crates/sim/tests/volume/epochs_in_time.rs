@@ -51,7 +51,7 @@ fn an_epoch_ends_every_few_seconds_under_a_load_without_a_pause() {
 /// because the oldest write was too old, waited for the comparison of all spans that had been in use.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn guests_do_not_wait_for_an_epoch_that_cannot_end_yet() {
+fn guests_do_not_wait_for_delayed_epoch_after_crash() {
     let world = World::new(42);
     let rigged = pair(&world);
     world.clone().block_on(async move {

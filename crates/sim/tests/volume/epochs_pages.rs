@@ -79,7 +79,7 @@ async fn made(world: &World, rigged: &Rigged) -> Superblock {
 /// bytes.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn a_disk_whose_journal_can_be_applied_in_part_is_no_image_any_more() {
+fn partly_applied_epoch_journal_voids_image() {
     // Two segments are a batch.
     for segments in [5, 7] {
         let world = World::new(21);
@@ -109,7 +109,7 @@ fn a_disk_whose_journal_can_be_applied_in_part_is_no_image_any_more() {
 /// counted, and the run's content overwrote newer bytes.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn a_damaged_page_brings_no_image_back_that_was_given_up() {
+fn damaged_state_page_does_not_revive_void_image() {
     for page in 0..STATE_PAGES {
         let world = World::new(22);
         let rigged = two(&world);
@@ -141,7 +141,7 @@ fn a_damaged_page_brings_no_image_back_that_was_given_up() {
 /// recorded. The next opening read the page, and wrote the old run over newer bytes.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn a_disk_that_returns_with_a_bad_page_says_that_it_is_no_image() {
+fn disk_returning_with_bad_state_page_voids_image() {
     for page in 0..STATE_PAGES {
         let world = World::new(26);
         let rigged = two(&world);
@@ -248,7 +248,7 @@ async fn check_lost(volume: &Rig, base: &[u8], lost: &[ExtentId]) {
 /// opening without a request for recovery then continued the recovery.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn a_recovery_that_is_refused_changes_nothing() {
+fn refused_recovery_changes_nothing() {
     let world = World::new(25);
     world.clone().block_on(async move {
         let mut rng = world.fork_rng();
@@ -328,7 +328,7 @@ async fn cut_at_any_instant(world: &World, disk: &Disk, base: &[u8], rng: &mut R
 /// counted, which says that everything is in place, and the journal's content was dropped.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn a_damaged_state_page_of_an_interrupted_recovery_costs_nothing() {
+fn damaged_state_page_of_interrupted_recovery_costs_nothing() {
     let world = World::new(16);
     world.clone().block_on(async move {
         let mut rng = world.fork_rng();
@@ -382,7 +382,7 @@ fn a_damaged_state_page_of_an_interrupted_recovery_costs_nothing() {
 /// unwritable.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn a_bad_state_page_of_a_disk_that_is_alone_costs_nothing() {
+fn bad_state_page_of_lone_disk_costs_nothing() {
     let world = World::new(17);
     world.clone().block_on(async move {
         let mut rng = world.fork_rng();

@@ -21,7 +21,7 @@ pub async fn just_recovered(world: &World, disk: &Disk, faults: &Faults) -> Rig 
 
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn a_recovery_begins_at_once_and_ends_with_all_in_its_place() {
+fn recovered_volume_serves_at_once_and_completes_in_place() {
     let world = World::new(5);
     world.clone().block_on(async move {
         let mut rng = world.fork_rng();
@@ -59,7 +59,7 @@ fn a_recovery_begins_at_once_and_ends_with_all_in_its_place() {
 /// An unreadable place of the journal costs only its own data: neither the volume nor other guests' writes.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn a_bad_place_in_the_journal_costs_no_other_extent() {
+fn bad_epoch_journal_affects_only_covered_extents() {
     let world = World::new(6);
     world.clone().block_on(async move {
         let mut rng = world.fork_rng();
@@ -161,7 +161,7 @@ fn a_new_ssd_is_brought_up_to_date_after_the_recovery() {
 /// A second recovery believed the disk alone, and so gave up guests' flushed data on the new SSD.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn a_second_recovery_is_refused_once_the_volume_has_gone_on_with_another_device() {
+fn second_recovery_is_refused_after_device_addition() {
     let under_way = (0..12).filter(|&seed| go_on_with_another_device(seed)).count();
     assert!(under_way > 0, "each recovery had ended before the device was there");
 }

@@ -14,7 +14,7 @@ use braid_sim::{FaultPlan, World};
 /// removed nor replaced while the volume was served, whether the disk was present or lost.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn the_disk_leaves_under_another_policy() {
+fn image_disk_leaves_under_policy_without_epochs() {
     for is_lost in [false, true] {
         let world = World::new(30);
         let rigged = three(&world);
@@ -64,7 +64,7 @@ fn the_disk_leaves_under_another_policy() {
 /// until the next opening.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn a_lost_disk_that_cannot_return_is_removed_all_the_same() {
+fn lost_disk_is_removed_after_failed_return() {
     let world = World::new(23);
     let rigged = three(&world);
     world.clone().block_on(async move {

@@ -16,7 +16,7 @@ use braid_sim::{FaultPlan, World};
 /// as equal.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn a_new_copy_in_the_image_that_a_failed_flush_lost_is_made_again() {
+fn second_copy_lost_by_failed_flush_is_reproduced() {
     let world = World::new(20);
     let rigged = three(&world);
     world.clone().block_on(async move {
@@ -56,7 +56,7 @@ fn a_new_copy_in_the_image_that_a_failed_flush_lost_is_made_again() {
 /// an answer was a panic.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn a_disk_that_hangs_while_it_returns_stays_failed_until_it_has_answered() {
+fn disk_hanging_during_return_stays_failed_until_answer() {
     let world = World::new(21);
     let rigged = two(&world);
     world.clone().block_on(async move {
@@ -90,7 +90,7 @@ fn a_disk_that_hangs_while_it_returns_stays_failed_until_it_has_answered() {
 /// failure. The disk recorded another place: the epoch could not be recovered.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn epochs_of_a_disk_that_is_back_lie_where_it_says() {
+fn epochs_of_returned_disk_are_recoverable() {
     for fails_to_flush in [false, true] {
         let world = World::new(22);
         let rigged = two(&world);
@@ -141,7 +141,7 @@ fn epochs_of_a_disk_that_is_back_lie_where_it_says() {
 /// extent.
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn a_new_extent_finds_room_at_once_on_the_disk_that_is_left() {
+fn new_extent_finds_space_at_once_after_ssd_loss() {
     let world = World::new(22);
     let rigged = two(&world);
     world.clone().block_on(async move {

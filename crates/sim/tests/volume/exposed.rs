@@ -55,7 +55,7 @@ async fn carry_out(world: &World, volume: &Rig, job: Move) {
 }
 
 #[test]
-fn with_one_copy_a_device_costs_its_homes_and_an_ssd_its_dirty_blocks_too() {
+fn loss_counts_homes_and_dirty_blocks_with_one_copy() {
     let bench = bench(1);
     let world = bench.world.clone();
     world.clone().block_on(async move {
@@ -105,7 +105,7 @@ fn with_one_copy_a_device_costs_its_homes_and_an_ssd_its_dirty_blocks_too() {
 /// The first write to an extent may go to an extra copy alone: the home lies on the disk, and reads as zeros
 /// until the write-back of the block.
 #[test]
-fn a_block_that_its_home_never_got_is_lost_with_either_device() {
+fn dirty_block_without_home_is_lost_with_either_device() {
     let bench = bench(2);
     let world = bench.world.clone();
     world.clone().block_on(async move {
@@ -141,7 +141,7 @@ fn bytes_behind_the_end_of_the_volume_are_nobodys_loss() {
 }
 
 #[test]
-fn with_two_copies_no_device_costs_anything_and_the_last_one_everything() {
+fn mirror_has_no_loss_until_one_device_remains() {
     // Write-back needs a copy on one device alone: with two required copies each write goes to both.
     for policy in ["equi", "stripe", "cache,cache=50%,mode=write-back", "exclusive", "raid1"] {
         let bench = crate::rig::cached::bench(4, MIB * 32, MIB * 32);
@@ -167,7 +167,7 @@ fn with_two_copies_no_device_costs_anything_and_the_last_one_everything() {
 }
 
 #[test]
-fn a_second_copy_that_is_behind_costs_what_it_lacks() {
+fn stale_second_copy_costs_missing_bytes() {
     let bench = bench(5);
     let world = bench.world.clone();
     world.clone().block_on(async move {
@@ -189,7 +189,7 @@ fn a_second_copy_that_is_behind_costs_what_it_lacks() {
 /// A status examines the homes of 16,384 pieces of extents at most. For the remainder, the loss of each
 /// device counts all homes on the device.
 #[test]
-fn beyond_what_a_status_looks_at_the_loss_is_told_as_at_most() {
+fn loss_beyond_status_limit_counts_all_homes() {
     const SMALL: Bytes = Bytes(4 << 10);
     let bench = crate::rig::cached::bench(8, MIB * 96, MIB * 96);
     let world = bench.world.clone();
@@ -212,7 +212,7 @@ fn beyond_what_a_status_looks_at_the_loss_is_told_as_at_most() {
 }
 
 #[test]
-fn what_the_disk_has_in_its_journal_of_epochs_costs_nothing() {
+fn journaled_epochs_do_not_count_as_ssd_loss() {
     use crate::epochs;
     let world = World::new(6);
     world.clone().block_on(async move {
@@ -240,7 +240,7 @@ fn what_the_disk_has_in_its_journal_of_epochs_costs_nothing() {
 
 /// Nothing is dirty on the SSD alone before an adopted disk, unless the owner asks for write-back.
 #[test]
-fn the_ssd_before_an_adopted_disk_costs_nothing_by_default() {
+fn ssd_before_adopted_disk_costs_nothing_by_default() {
     for (policy, cost) in [("cache", Bytes::ZERO), ("cache,mode=write-back", EXTENT)] {
         let world = World::new(7);
         world.clone().block_on(async move {

@@ -124,7 +124,7 @@ fn migrations(target: DeviceId) -> impl Iterator<Item = Move> {
 /// The journal named the extra copy, which had the newest bytes durably. The home was read after the
 /// write-back, and held older bytes.
 #[test]
-fn a_home_is_not_read_where_it_may_have_lost_what_was_written_back() {
+fn home_with_lost_write_back_is_not_read() {
     for drops in [false, true] {
         on_two_devices(async move |two| {
             two.told.writes_back.set(true);
@@ -144,7 +144,7 @@ fn a_home_is_not_read_where_it_may_have_lost_what_was_written_back() {
 
 /// A moved extent without a record in the journal may be lost.
 #[test]
-fn a_new_home_that_lost_writes_is_not_read() {
+fn moved_home_with_lost_writes_is_not_read() {
     on_two_devices(async |two| {
         two.plan(migrations(SSD)).await;
         assert_eq!(two.volume.status().background.migrations, EXTENTS);
@@ -156,7 +156,7 @@ fn a_new_home_that_lost_writes_is_not_read() {
 /// A move was reading the place when the flush failed: its bytes went to the other, sound device, and were
 /// read from that device.
 #[test]
-fn what_a_new_home_lost_does_not_move_on() {
+fn lost_writes_of_new_home_are_not_migrated() {
     on_two_devices(async |two| {
         let commits = two.volume.status().background.commits;
         two.plan(migrations(SSD)).await;
@@ -175,7 +175,7 @@ fn what_a_new_home_lost_does_not_move_on() {
 
 /// A guest's read was in flight when the flush failed.
 #[test]
-fn a_read_that_ends_after_the_failed_flush_is_checked_like_one_that_begins_then() {
+fn read_in_flight_at_failed_flush_returns_error() {
     on_two_devices(async |two| {
         two.plan(migrations(SSD)).await;
         two.lose_writes(SSD);
@@ -196,7 +196,7 @@ fn a_read_that_ends_after_the_failed_flush_is_checked_like_one_that_begins_then(
 /// A write of less than a block meets a possibly lost extra copy: the write goes to the home, and the
 /// surrounding bytes are not taken from the extra copy.
 #[test]
-fn an_extra_copy_that_may_be_lost_does_not_become_dirty() {
+fn possibly_lost_cached_copy_does_not_become_dirty() {
     on_two_devices(async |two| {
         two.plan([Move::Promote { range: all(), target: SSD }]).await;
         assert_eq!(two.volume.status().extra_blocks, (BLOCKS, 0));

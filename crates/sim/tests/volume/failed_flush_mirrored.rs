@@ -129,7 +129,7 @@ impl Mirror {
 /// A resync was reading the home when the flush failed: the home's older bytes were written to the other
 /// copy, which then counted as equal and was read.
 #[test]
-fn what_a_home_lost_does_not_reach_the_copy_that_is_behind() {
+fn resync_does_not_copy_from_home_with_lost_writes() {
     on_mirror(async |mirror| {
         mirror.write_new(0, 7, true).await;
         mirror.lose_writes_and_stall();
@@ -146,7 +146,7 @@ fn what_a_home_lost_does_not_reach_the_copy_that_is_behind() {
 
 /// The same with an unreadable place of the other copy that was to be rewritten.
 #[test]
-fn what_a_home_lost_does_not_reach_a_bad_place_of_the_other_copy() {
+fn repair_does_not_copy_from_home_with_lost_writes() {
     on_mirror(async |mirror| {
         // The SSD alone has this data, so that the SSD is not failed.
         mirror.write_new(1, 8, true).await;
@@ -188,7 +188,7 @@ async fn check_blocks(mirror: &Mirror, but: u64) {
 /// A deferred write that the journal refused left its range marked as behind, so the home alone counted as
 /// current. The home had lost writes, so acknowledged bytes that had been read became older again.
 #[test]
-fn a_write_that_the_journal_refuses_changes_no_other_byte() {
+fn write_refused_by_journal_changes_no_bytes() {
     on_mirror(async |mirror| {
         lose_newest_at_home(mirror).await;
         let bytes = filled(&mirror.bench.arena, BLOCK, 9);
@@ -202,7 +202,7 @@ fn a_write_that_the_journal_refuses_changes_no_other_byte() {
 /// The same if the journal had already marked the span as behind, for a neighbouring extent. The write
 /// reached the home, and then the whole extent was read from the home.
 #[test]
-fn a_deferred_write_beside_what_the_home_lost_changes_no_other_byte() {
+fn deferred_write_keeps_bytes_around_lost_writes() {
     on_mirror_of(2, async |mirror| {
         lose_newest_at_home(mirror).await;
         let bytes = filled(&mirror.bench.arena, BLOCK, 9);

@@ -8,7 +8,7 @@ use braid_runtime::{Arena, Runtime};
 use braid_sim::{Disk, FaultPlan, Faulty, World};
 
 #[test]
-fn a_read_error_on_one_required_copy_is_answered_from_the_other() {
+fn read_error_is_served_from_healthy_copy() {
     let bench = bench(1);
     let (world, devices, arena, faults) =
         (bench.world.clone(), bench.devices(), bench.arena.clone(), bench.faults.clone());
@@ -26,7 +26,7 @@ fn a_read_error_on_one_required_copy_is_answered_from_the_other() {
 }
 
 #[test]
-fn a_device_that_vanishes_is_named_and_what_lies_elsewhere_still_reads() {
+fn errors_name_vanished_device_and_remaining_data_is_readable() {
     let bench = bench(2);
     let (world, devices, arena, faults) =
         (bench.world.clone(), bench.devices(), bench.arena.clone(), bench.faults.clone());
@@ -70,7 +70,7 @@ fn after_a_failed_flush_no_flush_succeeds_until_the_volume_is_opened_again() {
 
 /// Writes to new places came back as the earlier content of the places.
 #[test]
-fn after_a_flush_that_lost_writes_new_places_give_errors_and_all_else_is_read() {
+fn new_places_return_errors_after_failed_flush() {
     let bench = bench(13);
     let (world, devices, arena, faults) =
         (bench.world.clone(), bench.devices(), bench.arena.clone(), bench.faults.clone());
@@ -101,7 +101,7 @@ fn after_a_flush_that_lost_writes_new_places_give_errors_and_all_else_is_read() 
 }
 
 #[test]
-fn what_no_guest_flushes_is_committed_in_time_and_its_slots_are_free_again() {
+fn discard_without_flush_is_committed_and_frees_slots() {
     let bench = bench(9);
     let (world, devices, arena) = (bench.world.clone(), bench.devices(), bench.arena.clone());
     bench.run(async move {
@@ -125,7 +125,7 @@ fn what_no_guest_flushes_is_committed_in_time_and_its_slots_are_free_again() {
 }
 
 #[test]
-fn a_write_error_during_a_move_leaves_the_extent_where_it_was() {
+fn write_error_during_migration_leaves_extent_in_place() {
     let bench = bench(4);
     let (world, devices, arena, faults) =
         (bench.world.clone(), bench.devices(), bench.arena.clone(), bench.faults.clone());
@@ -204,7 +204,7 @@ async fn copy_of(_: &World, from: &Faulty<Disk>, to: &Disk) -> Disk {
 }
 
 #[test]
-fn a_full_device_sends_new_extents_to_the_others() {
+fn new_extents_avoid_full_device() {
     let bench = bench(7);
     let (world, devices, arena) = (bench.world.clone(), bench.devices(), bench.arena.clone());
     bench.run(async move {
@@ -233,7 +233,7 @@ fn a_full_device_sends_new_extents_to_the_others() {
 }
 
 #[test]
-fn zeros_that_keep_their_room_are_allocated_and_read_as_zeros() {
+fn keep_allocated_zeroes_are_allocated_and_read_as_zeros() {
     let bench = bench(8);
     let (world, devices, arena) = (bench.world.clone(), bench.devices(), bench.arena.clone());
     bench.run(async move {

@@ -148,14 +148,14 @@ pub fn no_write_after_a_pause_reaches_devices_that_another_opening_has() {
 }
 
 #[test]
-fn a_guest_that_pauses_writes_nothing_once_the_volume_was_taken_over() {
+fn paused_guest_cannot_write_after_takeover() {
     no_write_after_a_pause_reaches_devices_that_another_opening_has();
 }
 
 /// Discards are slow, and a volume had many pending when another opening took the devices. The remaining
 /// discards, in slots reused by the other opening, erased the flushed data of the other opening.
 #[test]
-fn no_discard_that_waited_erases_what_another_opening_has_written() {
+fn pending_discards_do_not_erase_writes_of_newer_opening() {
     for seed in 0..4 {
         let bench = bench(600 + seed);
         let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
@@ -187,7 +187,7 @@ fn no_discard_that_waited_erases_what_another_opening_has_written() {
 }
 
 #[test]
-fn a_volume_that_was_taken_over_promises_nothing_after_a_look() {
+fn no_flush_succeeds_after_takeover_is_noticed() {
     no_flush_succeeds_once_another_opening_has_been_noticed();
 }
 
@@ -291,7 +291,7 @@ pub fn two_openings_on_slow_disks(seed: u64) {
 /// The other daemon's reads of a journal in use were inconsistent: a sound volume was called damaged, and
 /// the advice was a repair.
 #[test]
-fn two_daemons_on_slow_disks_lose_nothing_that_was_promised() {
+fn two_daemons_on_slow_disks_lose_no_flushed_writes() {
     // In the last case, a checkpoint of the first daemon falls between two reads of the second daemon.
     (0..30).chain([554]).for_each(two_openings_on_slow_disks);
 }
@@ -299,7 +299,7 @@ fn two_daemons_on_slow_disks_lose_nothing_that_was_promised() {
 /// Two hosts take over a volume of a dead daemon, and the second host begins while the first waits. After
 /// its wait, the first host continued beside the second.
 #[test]
-fn hosts_that_take_over_one_after_the_other_lose_nothing_that_was_promised() {
+fn overlapping_takeovers_lose_no_flushed_writes() {
     let mut served = 0;
     for seed in 0..40 {
         let bench = bench(600 + seed);
@@ -350,7 +350,7 @@ fn hosts_that_take_over_one_after_the_other_lose_nothing_that_was_promised() {
 
 /// Neither the host of the last opening waits, nor an opening after a clean shutdown.
 #[test]
-fn only_an_opening_that_may_have_company_waits() {
+fn opening_on_new_host_waits_unless_shutdown_was_clean() {
     for (strange, closes, waits) in [(true, false, true), (false, false, false), (true, true, false)] {
         let bench = bench(3);
         let (world, disks) = (bench.world.clone(), bench.disks.clone());
@@ -372,7 +372,7 @@ fn only_an_opening_that_may_have_company_waits() {
 
 /// Two hosts begin at the same moment: both openings have the same number, and their random numbers differ.
 #[test]
-fn of_two_openings_at_the_same_time_one_at_most_goes_on() {
+fn at_most_one_of_two_simultaneous_openings_can_flush() {
     for seed in 0..10 {
         let bench = bench(300 + seed);
         let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
@@ -411,7 +411,7 @@ fn boxed<'a>(opening: impl Future<Output = Result<(Rig, Recovery)>> + 'a) -> Ope
 /// A bad place under the first superblock copies, or a device that hangs for a moment, does not count as
 /// another daemon.
 #[test]
-fn superblocks_that_cannot_be_read_do_not_end_a_volume() {
+fn unreadable_superblocks_do_not_stop_volume() {
     let bench = bench(4);
     let (world, arena, all, faults) =
         (bench.world.clone(), bench.arena.clone(), bench.devices(), bench.faults.clone());

@@ -100,7 +100,7 @@ fn on_empty(slots: u32, test: impl AsyncFn(&Case) + Copy + 'static) {
 }
 
 #[test]
-fn the_disk_gets_a_first_write_when_it_is_written_back() {
+fn first_write_reaches_disk_on_write_back() {
     on_empty(8, async |case| {
         // A piece of a block in the middle of a part.
         case.write(BLOCK + KIB, KIB, 7).await;
@@ -121,7 +121,7 @@ fn the_disk_gets_a_first_write_when_it_is_written_back() {
 }
 
 #[test]
-fn a_flushed_first_write_is_there_after_a_crash() {
+fn flushed_first_write_survives_crash() {
     on_empty(8, async |case| {
         case.write(BLOCK * 5, BLOCK, 7).await;
         case.volume.flush().await.expect("the devices are sound");
@@ -139,7 +139,7 @@ fn a_flushed_first_write_is_there_after_a_crash() {
 }
 
 #[test]
-fn what_finds_no_room_in_the_cache_or_cannot_be_written_there_goes_to_the_disk() {
+fn first_write_bypasses_full_or_failing_cache() {
     for fails in [false, true] {
         on_empty(if fails { 8 } else { 1 }, async move |case| {
             let writes = if fails { 1.0 } else { 0.0 };
@@ -154,7 +154,7 @@ fn what_finds_no_room_in_the_cache_or_cannot_be_written_there_goes_to_the_disk()
 }
 
 #[test]
-fn a_discard_of_what_only_the_cache_has_frees_its_home() {
+fn discard_of_cache_only_extent_frees_home() {
     on_empty(8, async |case| {
         case.write(EXTENT * 2, BLOCK * 2, 5).await;
         case.volume.discard(EXTENT * 2, BLOCK * 2).await.expect("the devices are sound");

@@ -132,7 +132,7 @@ fn the_return_of_the_homes_device_brings_no_older_cached_bytes() {
 
 /// The same when the home moved away from the failed device.
 #[test]
-fn a_move_off_a_device_that_was_given_up_brings_no_older_cached_bytes() {
+fn migration_off_failed_device_revives_no_stale_copies() {
     on_mirror(async |mirror| {
         mirror.write_past_an_extra().await;
         mirror.told.moves.borrow_mut().push(Move::Migrate { extent: ExtentId(0), target: CACHE });

@@ -20,7 +20,7 @@ const FIRST_TOLD: [Phase; 2] = [Phase::Opening, Phase::Closed];
 /// was used alone, with the first excluded, in an opening with a number that the first half had already.
 /// With both halves, the first half counted, and the data written to the second half was gone.
 #[test]
-fn a_half_that_goes_on_after_interrupted_openings_is_the_newest() {
+fn half_used_after_interrupted_openings_is_newest() {
     let mut opened = 0;
     for (cuts, turned) in (1..=4).flat_map(|cuts| [(cuts, false), (cuts, true)]) {
         let bench = bench(19);
@@ -67,7 +67,7 @@ fn a_half_that_goes_on_after_interrupted_openings_is_the_newest() {
 /// The newest table of a device belonged to no superblock of the device yet: an opening of the device alone
 /// overwrote this table.
 #[test]
-fn an_opening_keeps_the_table_that_counts_until_the_next_is_whole() {
+fn opening_keeps_current_table_until_next_table_is_whole() {
     let bench = bench(20);
     let (world, arena) = parts(&bench);
     let (both, all, disks) = (parts(&bench), bench.devices(), bench.disks.clone());
@@ -119,7 +119,7 @@ fn an_opening_keeps_the_table_that_counts_until_the_next_is_whole() {
 /// One half was excluded while missing, and was then used alone: data written to this half was silently
 /// lost.
 #[test]
-fn a_half_that_was_given_up_while_it_was_not_there_and_went_on_is_refused() {
+fn half_used_alone_after_exclusion_is_refused() {
     for (i, used) in [(0u16, true), (1, true), (0, false), (1, false)] {
         let bench = bench(21);
         let (world, arena) = parts(&bench);
@@ -152,7 +152,7 @@ fn a_half_that_was_given_up_while_it_was_not_there_and_went_on_is_refused() {
 /// A device was added after one half had been excluded. Then all others were to be excluded in favour of
 /// this half, which does not know the new device.
 #[test]
-fn a_device_that_the_half_that_counts_does_not_know_is_refused() {
+fn exclusion_of_device_unknown_to_remaining_half_is_refused() {
     let world = World::new(22);
     let disks = [disk(&world, true), disk(&world, false), disk(&world, false)];
     world.clone().block_on(async move {

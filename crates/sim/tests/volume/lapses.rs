@@ -137,7 +137,7 @@ fn begin_flushes(rt: &World, volume: &Rig, extents: Vec<u64>, stop: &Rc<Cell<boo
 /// A span was called clean while a batch that calls the span dirty was on its way. Writes went on as if the
 /// journal said so, and a crash left copies that differ and pass for alike.
 #[test]
-fn spans_that_come_clean_as_a_resync_ends_are_alike_after_a_crash() {
+fn spans_cleaned_as_resync_ends_are_equal_after_crash() {
     let seeds = std::env::var("BRAID_CRASH_SEEDS").map_or(12, |count| count.parse().unwrap());
     (0..seeds).for_each(end_of_resync);
 }

@@ -22,7 +22,7 @@ fn made(policy: &str) -> CreateOptions {
 /// A guest discarded a GiB of lost extents. Lost extents were not cut at parts, so one request needed 16,385
 /// records, and the journal takes 12,072: an assertion ended the daemon.
 #[test]
-fn lost_extents_of_many_thousand_blocks_are_discarded_or_zeroed_as_one() {
+fn lost_large_extents_are_discarded_or_zeroed_at_once() {
     for zeroing in [None, Some(Zeroing::MayDiscard), Some(Zeroing::KeepAllocated)] {
         let bench = bench(40, MIB * 768, MIB * 768);
         let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());

@@ -81,7 +81,7 @@ fn run(world: &World, test: impl Future<Output = ()> + 'static) {
 
 /// An empty volume of 30 TiB took 4 s to create and 12 s to open: both scanned the whole map, 3 GB.
 #[test]
-fn a_large_volume_is_created_and_opened_in_proportion_to_what_is_mapped() {
+fn creation_and_opening_cost_follow_mapped_data() {
     let world = World::new(1);
     let (rt, arena) = (world.clone(), Arena::new(MIB * 4));
     run(&world, async move {
@@ -122,7 +122,7 @@ fn a_large_volume_is_created_and_opened_in_proportion_to_what_is_mapped() {
 }
 
 #[test]
-fn an_opening_reads_the_pages_of_the_map_that_were_ever_written() {
+fn opening_reads_only_written_map_pages() {
     for copies in [1, 2] {
         let world = World::new(2);
         let (rt, arena) = (world.clone(), Arena::new(MIB * 4));
@@ -167,7 +167,7 @@ fn an_opening_reads_the_pages_of_the_map_that_were_ever_written() {
 
 /// An older version would meet pages that were never written, and call the volume damaged.
 #[test]
-fn a_small_volume_has_no_summary_and_a_large_one_says_so_to_older_versions() {
+fn only_large_volume_has_map_summary_feature() {
     let world = World::new(3);
     let rt = world.clone();
     run(&world, async move {
@@ -197,7 +197,7 @@ async fn two_pages(rt: &World, arena: &Arena, made: &CreateOptions) -> (Vec<Disk
 /// Each of the four pages may be torn by a power cut, or rot. One valid page is enough, and the others are
 /// rewritten.
 #[test]
-fn any_one_page_of_the_summary_is_enough() {
+fn one_valid_summary_page_is_sufficient() {
     for copies in [1, 2] {
         for whole in 0..4 {
             let world = World::new(4);
@@ -224,7 +224,7 @@ fn any_one_page_of_the_summary_is_enough() {
 
 /// A disk that lost the newest write of the summary must not hide extents mapped earlier.
 #[test]
-fn the_newest_summary_of_all_images_counts() {
+fn newest_summary_of_all_images_is_used() {
     for old_image in 0..2 {
         let world = World::new(5);
         let (rt, arena) = (world.clone(), Arena::new(MIB * 4));
@@ -254,7 +254,7 @@ fn the_newest_summary_of_all_images_counts() {
 /// Without any summary nothing identifies the pages never written: the opening is refused, and a repair
 /// gives up no proved page.
 #[test]
-fn without_any_summary_a_repair_keeps_the_pages_that_are_valid() {
+fn repair_without_summary_keeps_valid_map_pages() {
     let world = World::new(6);
     let (rt, arena) = (world.clone(), Arena::new(MIB * 4));
     run(&world, async move {
@@ -305,7 +305,7 @@ fn after_the_loss_of_the_ssd_the_summary_on_the_disk_is_enough() {
 
 /// Bytes of an earlier volume with the same UUID lie in the place of the map: none of these pages may count.
 #[test]
-fn a_volume_that_is_made_once_more_has_nothing_of_the_one_before() {
+fn recreated_volume_has_no_data_of_earlier_volume() {
     let world = World::new(8);
     let (rt, arena) = (world.clone(), Arena::new(MIB * 4));
     run(&world, async move {

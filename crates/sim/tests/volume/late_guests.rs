@@ -66,7 +66,7 @@ fn after_power_cut(world: &World, disk: &Disk, seed: u64) -> Faulty<Disk> {
 }
 
 #[test]
-fn the_disk_alone_has_what_was_flushed_while_its_cache_was_closed() {
+fn disk_alone_has_data_flushed_while_volume_closes() {
     for policy in ["cache,mode=write-through", "cache,mode=write-back", "hystor"] {
         for seed in 0..16 {
             run(seed, async move |world| {

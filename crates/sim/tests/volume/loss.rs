@@ -21,7 +21,7 @@ async fn open_without(world: World, left: Vec<Faulty<Disk>>, lost: usize) -> Res
 /// After the loss of a disk, a guest reads the data on the other disks, and an error, not zeros or old
 /// bytes, for the rest.
 #[test]
-fn what_lies_on_the_devices_that_are_left_is_there_and_the_rest_is_lost_by_name() {
+fn remaining_data_is_readable_and_lost_extents_are_listed() {
     for lost in 0..2 {
         let bench = bench(1 + lost as u64);
         let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
@@ -93,7 +93,7 @@ fn stamp(arena: &Arena, block: u64) -> Buf {
 /// The journal was on the first SSD alone. Without the journal, the map on the disk may be 30 s old. A slot
 /// reused meanwhile returned the bytes of another extent.
 #[test]
-fn after_the_loss_of_a_device_no_extent_reads_as_another_one() {
+fn no_extent_reads_foreign_bytes_after_device_loss() {
     let (mut lost_extents, mut read_blocks) = (0, 0);
     for seed in 0..100 {
         let bench = bench(100 + seed);
@@ -140,7 +140,7 @@ fn after_the_loss_of_a_device_no_extent_reads_as_another_one() {
 
 /// A journal is used again after a pause: old batches must not be followed by new batches.
 #[test]
-fn a_journal_that_was_out_of_use_is_begun_anew() {
+fn journal_reused_after_pause_keeps_flushed_writes() {
     let world = World::new(9);
     let rt = world.clone();
     world.block_on(async move {

@@ -31,7 +31,7 @@ pub fn run(seed: u64, test: impl AsyncFnOnce(World) + 'static) {
 }
 
 #[test]
-fn an_ssd_that_was_a_clean_cache_keeps_no_volume_closed_and_can_leave() {
+fn lost_clean_cache_ssd_is_dispensable_and_removable() {
     for (seed, policy, closes) in [
         (1, "cache,mode=write-through", true),
         (2, "cache,mode=write-through", false),
@@ -186,7 +186,7 @@ fn an_ssd_with_homes_is_missed() {
 
 /// At any instant of a shutdown: a disk that opens without the SSD has all flushed data.
 #[test]
-fn a_disk_that_opens_without_its_cache_has_all_that_was_flushed() {
+fn disk_opened_without_cache_has_flushed_data() {
     let mut outcomes = [0, 0];
     for (seed, writes) in [(0, true), (1, false), (2, true), (3, false)] {
         let world = World::new(60 + seed);

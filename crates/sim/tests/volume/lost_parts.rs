@@ -105,7 +105,7 @@ fn a_restore_by_the_mebibyte_heals_an_extent_of_four() {
 /// After a power cut each part has its flushed state: parts never written are lost as before, and written
 /// parts are there.
 #[test]
-fn parts_that_are_good_and_parts_that_are_lost_survive_power_cuts() {
+fn good_and_lost_parts_survive_power_cuts() {
     for seed in 0..12 {
         let bench = bench(800 + seed, MIB * 64, MIB * 64);
         let world = bench.world.clone();

@@ -197,7 +197,7 @@ fn promotions() -> impl Iterator<Item = Move> {
 /// The new homes held the device's content after its loss of writes, and counted as current: the second
 /// copies were overwritten with this content.
 #[test]
-fn what_moved_off_a_device_since_it_lost_writes_is_copied_again() {
+fn migration_from_device_with_lost_writes_loses_nothing() {
     on_three_devices(async |three| {
         three.lose_writes();
         three.plan(migrations()).await;
@@ -209,7 +209,7 @@ fn what_moved_off_a_device_since_it_lost_writes_is_copied_again() {
 
 /// The same with extra copies.
 #[test]
-fn what_was_promoted_from_a_device_since_it_lost_writes_is_not_read() {
+fn promotion_from_device_with_lost_writes_loses_nothing() {
     on_three_devices(async |three| {
         three.lose_writes();
         three.plan(promotions()).await;
@@ -222,7 +222,7 @@ fn what_was_promoted_from_a_device_since_it_lost_writes_is_not_read() {
 /// A device had lost its extra copies, but in clean spans the copies were still read: the latest promotions
 /// had never reached the device.
 #[test]
-fn extra_copies_on_a_device_that_lost_writes_are_read_no_more() {
+fn cached_copies_are_not_read_after_lost_writes() {
     on_three_devices_with(OTHER, LOSES, async |three| {
         three.volume.flush().await.expect("all devices are sound");
         three.world.sleep(Nanos::from_secs(60)).await;
@@ -244,7 +244,7 @@ fn extra_copies_on_a_device_that_lost_writes_are_read_no_more() {
 
 /// A device was failed only after the flushes of all others had ended: until then the device was read.
 #[test]
-fn a_device_whose_flush_failed_is_read_no_more_while_others_still_flush() {
+fn failed_device_is_not_read_during_slow_flush() {
     on_three_devices(async |three| {
         let slow = FaultPlan {
             stalls: 1.0,
@@ -268,7 +268,7 @@ fn a_device_whose_flush_failed_is_read_no_more_while_others_still_flush() {
 /// One copy missed a write, the other lost the write, and was copied over the first: a flush that succeeded
 /// then promised data without any copy.
 #[test]
-fn a_flush_fails_if_the_only_copy_of_a_write_lost_it_before_it_was_copied() {
+fn flush_fails_or_keeps_write_lost_before_resync() {
     on_three_devices(async |three| {
         three.volume.flush().await.unwrap();
         let (_, at, _) = three.volume.explain(Bytes::ZERO).unwrap().second.unwrap();
@@ -289,7 +289,7 @@ fn a_flush_fails_if_the_only_copy_of_a_write_lost_it_before_it_was_copied() {
 
 /// A resync made the unmoved copy like the moved copy: the unmoved copy was no better, and became the home.
 #[test]
-fn a_flush_fails_if_the_copy_that_stayed_was_made_like_the_one_that_moved() {
+fn flush_fails_or_keeps_data_resynced_to_unmoved_copy() {
     on_three_devices(async |three| {
         three.volume.flush().await.unwrap();
         three.told.second.set(Second::Behind { device: OTHER, most: Bytes(u64::MAX) });
@@ -310,7 +310,7 @@ fn a_flush_fails_if_the_copy_that_stayed_was_made_like_the_one_that_moved() {
 /// The policy deferred a write to an extent whose home had just moved. When the old device of the home
 /// failed, the unmoved copy became the home, without the write: older bytes were read, and flushed.
 #[test]
-fn a_write_to_an_extent_that_has_just_moved_is_not_deferred() {
+fn deferrable_write_after_migration_survives_device_failure() {
     on_three_devices(async |three| {
         three.plan(migrations()).await;
         three.told.second.set(Second::Behind { device: OTHER, most: Bytes(u64::MAX) });
@@ -324,7 +324,7 @@ fn a_write_to_an_extent_that_has_just_moved_is_not_deferred() {
 
 /// The unmoved copy missed a write after the move, and became the home all the same.
 #[test]
-fn a_flush_fails_if_the_copy_that_stayed_missed_a_write_since_the_move() {
+fn flush_fails_or_keeps_write_missed_by_unmoved_copy() {
     on_three_devices(async |three| {
         three.plan(migrations()).await;
         let (_, at, _) = three.volume.explain(Bytes::ZERO).unwrap().second.unwrap();
@@ -340,7 +340,7 @@ fn a_flush_fails_if_the_copy_that_stayed_missed_a_write_since_the_move() {
 
 /// The same with the repair of a bad sector, which rewrites the whole range of the read.
 #[test]
-fn a_flush_fails_if_the_copy_that_stayed_was_repaired_from_the_one_that_moved() {
+fn flush_fails_or_keeps_data_repaired_on_unmoved_copy() {
     on_three_devices(async |three| {
         three.lose_writes();
         three.plan(migrations()).await;
@@ -353,7 +353,7 @@ fn a_flush_fails_if_the_copy_that_stayed_was_repaired_from_the_one_that_moved() 
 
 /// A repair in flight at the success of a flush overwrote promised data with old bytes.
 #[test]
-fn a_repair_in_flight_writes_nothing_that_its_source_may_have_lost() {
+fn flush_fails_or_keeps_data_beside_repair_in_flight() {
     on_three_devices(async |three| {
         three.lose_writes();
         let bad = three.repair_second().await;
@@ -371,7 +371,7 @@ fn a_repair_in_flight_writes_nothing_that_its_source_may_have_lost() {
 
 /// The records of the flush named the unmoved copies; a later checkpoint named the moved copies.
 #[test]
-fn a_checkpoint_shows_the_homes_that_the_flush_recorded() {
+fn checkpoint_names_homes_recorded_by_flush() {
     on_three_devices(async |three| {
         three.lose_writes();
         three.plan(migrations()).await;
@@ -384,7 +384,7 @@ fn a_checkpoint_shows_the_homes_that_the_flush_recorded() {
 /// A guest discards an extent while the device fails, but the record names the unmoved copy: a crash takes
 /// the discard back.
 #[test]
-fn a_discard_during_the_flush_brings_no_bytes_back_that_were_lost() {
+fn discard_during_failing_flush_revives_no_lost_bytes() {
     on_three_devices(async |three| {
         three.lose_writes();
         three.plan(migrations()).await;
@@ -406,7 +406,7 @@ fn a_discard_during_the_flush_brings_no_bytes_back_that_were_lost() {
 /// A failed flush of one device's journal waited for the flush of the other journal, and meanwhile the
 /// device was read.
 #[test]
-fn a_device_whose_journal_cannot_be_flushed_is_read_no_more() {
+fn device_with_failed_journal_flush_is_not_read() {
     on_three_devices_with(OTHER, LOSES, async |three| {
         // Spans are clean then, and a write elsewhere needs a batch.
         three.volume.flush().await.unwrap();
@@ -430,7 +430,7 @@ fn a_device_whose_journal_cannot_be_flushed_is_read_no_more() {
 /// The device has the only copy of another extent, so the device is not failed. But a resync to the device
 /// may be among the lost writes, and the other copy is sound.
 #[test]
-fn a_copy_that_may_have_lost_a_resync_is_not_read_where_the_other_one_is_sound() {
+fn copy_with_lost_resync_is_not_read() {
     on_three_devices_with(OTHER, LOSES, async |three| {
         three.volume.flush().await.unwrap();
         three.told.second.set(Second::Behind { device: LOSES, most: Bytes(u64::MAX) });

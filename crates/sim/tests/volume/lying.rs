@@ -106,14 +106,14 @@ pub fn a_half_that_lost_acknowledged_flushes_is_made_again() {
 }
 
 #[test]
-fn the_half_of_a_mirror_that_lost_acknowledged_flushes_is_made_again() {
+fn mirror_half_with_lost_flushes_is_rebuilt() {
     a_half_that_lost_acknowledged_flushes_is_made_again();
 }
 
 /// Of two halves, one lost flushes and the other is unwritable. No device has all data and accepts writes:
 /// the volume is refused, and the device that lost flushes is not served alone.
 #[test]
-fn a_half_that_lost_flushes_is_not_served_instead_of_one_that_cannot_be_written() {
+fn volume_is_refused_if_only_writable_half_lost_flushes() {
     for half in [0, 1] {
         let bench = bench(30 + half as u64);
         let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
@@ -134,7 +134,7 @@ fn a_half_that_lost_flushes_is_not_served_instead_of_one_that_cannot_be_written(
 /// The opening that discovered the loss is interrupted, at any step: the next opening does not take the
 /// device for current.
 #[test]
-fn an_interrupted_opening_does_not_forget_which_device_lost_writes() {
+fn interrupted_opening_remembers_device_with_lost_writes() {
     for seed in 0..12 {
         let bench = bench(40 + seed);
         let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
@@ -200,7 +200,7 @@ fn a_crash_of_a_sound_mirror_accuses_no_device() {
 /// At any instant: the state after a crash accuses no device, and a half that lacks more than the newest
 /// batch is resynchronised.
 #[test]
-fn a_half_of_any_earlier_instant_is_found_and_a_sound_one_never_accused() {
+fn restored_half_is_detected_and_sound_half_is_accepted() {
     for seed in 0..8u64 {
         let bench = bench(60 + seed);
         let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
@@ -274,7 +274,7 @@ fn an_older_half_is_refused_by_name_after_a_clean_shutdown() {
 /// The SSD was restored, and had been the only device with data that the disk with epochs did not have yet:
 /// 4 MiB of flushed data silently became older.
 #[test]
-fn an_ssd_before_epochs_that_lost_flushes_is_never_read_as_current() {
+fn epoch_device_with_lost_flushes_is_not_read() {
     for half in [0, 1] {
         let world = World::new(50);
         let sizes = [DiskOptions::ssd(MIB * 16), DiskOptions::hdd(MIB * 24)];

@@ -153,7 +153,7 @@ fn moving_with(
 }
 
 #[test]
-fn neighbours_are_read_and_written_as_one_request_whatever_the_policys_order() {
+fn neighbouring_moves_are_merged_in_any_plan_order() {
     let shuffled: Vec<u32> = (0..16).map(|i| i * 5 % 16).collect();
     let told = moving(shuffled, Ends::Done, async |rt, _, _, told| {
         rt.sleep(Nanos::from_secs(1)).await;
@@ -173,7 +173,7 @@ fn neighbours_are_read_and_written_as_one_request_whatever_the_policys_order() {
 }
 
 #[test]
-fn what_memory_holds_moves_without_a_read_of_the_device_that_it_leaves() {
+fn extents_in_memory_migrate_without_device_reads() {
     for (in_memory, reads) in [(8, 0), (4, 1), (1, 1)] {
         let told = moving_with(
             Setup { in_memory, ..Setup::default() },
@@ -199,7 +199,7 @@ fn what_memory_holds_moves_without_a_read_of_the_device_that_it_leaves() {
 
 /// A copy from memory is as old as the beginning of the move: a later write must not be lost with the copy.
 #[test]
-fn a_guest_that_writes_to_an_extent_that_moves_from_memory_stops_that_move_alone() {
+fn guest_write_stops_only_memory_move_of_written_extent() {
     let told = moving_with(
         Setup { in_memory: 8, ..Setup::default() },
         (0..8).collect(),
@@ -223,7 +223,7 @@ fn a_guest_that_writes_to_an_extent_that_moves_from_memory_stops_that_move_alone
 }
 
 #[test]
-fn a_guest_that_writes_to_an_extent_of_a_run_stops_that_move_alone() {
+fn guest_write_stops_only_move_of_written_extent() {
     let told = moving((0..8).collect(), Ends::Done, async |rt, volume, arena, _| {
         let buf = arena.alloc(KIB * 4).await;
         buf.with_bytes_mut(|bytes| bytes.fill(1));
@@ -238,7 +238,7 @@ fn a_guest_that_writes_to_an_extent_of_a_run_stops_that_move_alone() {
 }
 
 #[test]
-fn a_plan_that_is_revised_ends_and_status_says_what_is_left_of_it() {
+fn revised_plan_ends_and_status_reports_remaining_moves() {
     let every_second: Vec<u32> = (0..EXTENTS as u32).step_by(2).collect();
     let told = moving(every_second, Ends::Revised(Nanos::from_secs(2)), async |rt, volume, _, told| {
         rt.sleep(Nanos::from_secs(1)).await;
@@ -255,7 +255,7 @@ fn a_plan_that_is_revised_ends_and_status_says_what_is_left_of_it() {
 }
 
 #[test]
-fn a_plan_that_yields_makes_one_short_request_at_a_time() {
+fn yielding_plan_makes_one_short_request_at_a_time() {
     let told = moving((0..16).collect(), Ends::Yields, async |rt, _, _, told| {
         rt.sleep(Nanos::from_secs(1)).await;
         let turn = [(HDD, Direction::Read, KIB * 256), (SSD, Direction::Write, KIB * 256)];
@@ -266,7 +266,7 @@ fn a_plan_that_yields_makes_one_short_request_at_a_time() {
 
 /// A guest returns at some moment of the plan: data already read is still written, and nothing else begins.
 #[test]
-fn a_guest_ends_a_plan_that_yields_whatever_it_is_doing() {
+fn guest_request_ends_yielding_plan_at_any_moment() {
     for extent_size in [KIB * 128, MIB] {
         let extents = (KIB * 128 * EXTENTS / extent_size) as u32;
         let mut stopped = 0;

@@ -13,7 +13,7 @@ const EXTENT: Bytes = Bytes(128 << 10);
 /// The file system of the SSD was full, and new extents still went to the SSD: guests had no space, although
 /// the disk was empty.
 #[test]
-fn new_extents_go_where_there_is_room() {
+fn new_extents_go_to_device_with_room() {
     for policy in ["ssd-first", "equi", "stripe", "wardrop"] {
         let bench = bench(60, MIB * 16, MIB * 16);
         let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
@@ -137,7 +137,7 @@ fn a_half_without_room_may_be_lost_after_a_clean_stop() {
 /// A power cut at any moment of such a stop, and the half without room is lost: the other half has all
 /// flushed data, or the volume is refused.
 #[test]
-fn a_cut_during_the_stop_of_a_mirror_without_room_loses_nothing() {
+fn power_cut_while_full_mirror_stops_loses_nothing() {
     let mut served = 0;
     for step in 0..60u64 {
         let full = step as usize % 2;

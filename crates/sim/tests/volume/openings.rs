@@ -19,7 +19,7 @@ pub fn mentions(error: &braid_engine::Error, named: &[&str]) -> bool {
 /// the copy put back. The copy was taken for the original: the check said "clean", and guests read a mix of
 /// old and new bytes. The same with the first device lost all later writes.
 #[test]
-fn a_device_that_is_one_opening_old_is_refused_by_name() {
+fn device_older_by_one_opening_is_refused_by_name() {
     for stale in 0..2 {
         let bench = bench(1);
         let (world, arena) = (bench.world.clone(), bench.arena.clone());
@@ -74,7 +74,7 @@ fn a_copy_from_before_the_shutdown_is_refused() {
 /// With three devices, each interrupted opening brought some devices one opening ahead of the others. After
 /// two interruptions in a row the volume refused its own devices for ever.
 #[test]
-fn any_number_of_interrupted_openings_leaves_a_volume_that_opens() {
+fn volume_opens_after_repeated_interrupted_openings() {
     for seed in 0..30 {
         let world = braid_sim::World::new(seed);
         let mut disks: Vec<Disk> = (0..3).map(|_| Disk::new(&world, DiskOptions::ssd(MIB * 8))).collect();
@@ -122,7 +122,7 @@ pub fn parts(bench: &Bench) -> (braid_sim::World, braid_runtime::Arena) {
 /// While a device was missing, an earlier copy of the device was put in its place. The copy was taken for
 /// the missing device, received only later changes, and counted as current, with the older rest.
 #[test]
-fn an_old_copy_of_a_missing_device_gets_everything_again() {
+fn old_copy_of_missing_device_is_fully_resynced() {
     for stale in 0..2 {
         let bench = bench(40 + stale as u64);
         let (world, arena) = parts(&bench);
@@ -157,7 +157,7 @@ fn an_old_copy_of_a_missing_device_gets_everything_again() {
 /// A returned device was current as soon as its copies were. Its map image and its journal lacked the
 /// changes made without the device.
 #[test]
-fn a_device_that_came_back_has_the_whole_map_and_journal() {
+fn returned_device_has_whole_map_and_journal() {
     for away in 0..2 {
         let bench = bench(50 + away as u64);
         let (world, arena) = parts(&bench);
@@ -184,7 +184,7 @@ fn a_device_that_came_back_has_the_whole_map_and_journal() {
 }
 
 #[test]
-fn a_mirror_opens_without_a_device_and_brings_it_up_to_date_when_it_is_back() {
+fn mirror_opens_without_device_and_resyncs_device_on_return() {
     for away in 0..2 {
         let bench = bench(4 + away as u64);
         let (world, arena) = parts(&bench);
@@ -227,7 +227,7 @@ fn a_mirror_opens_without_a_device_and_brings_it_up_to_date_when_it_is_back() {
 /// second table overwrote the table that the superblocks still needed. A power cut meanwhile left a volume
 /// that did not open.
 #[test]
-fn a_power_cut_while_a_device_fails_at_an_addition_leaves_the_others() {
+fn power_cut_during_failing_addition_leaves_remaining_devices() {
     for instant in 0..60 {
         let bench = bench(11);
         let (world, arena, mut disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
@@ -277,7 +277,7 @@ fn a_power_cut_while_a_device_fails_at_an_addition_leaves_the_others() {
 /// Two dispensable devices failed one after the other while the volume was open. After a restart the volume
 /// was refused, even with both devices present.
 #[test]
-fn devices_that_the_volume_went_on_without_do_not_count_as_missing() {
+fn failed_dispensable_devices_do_not_count_as_missing() {
     for (given, crashes) in [(2..4, true), (2..4, false), (4..4, true), (4..4, false)] {
         let bench = bench(14);
         let (world, arena, mut disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
@@ -313,7 +313,7 @@ fn devices_that_the_volume_went_on_without_do_not_count_as_missing() {
 
 /// The data of an excluded device must be on the other device: not so if the other device failed before.
 #[test]
-fn a_device_is_not_given_up_beside_one_that_failed_before() {
+fn exclusion_beside_earlier_failed_device_is_refused() {
     let bench = bench(16);
     let (world, arena) = parts(&bench);
     let mut all = bench.devices();
@@ -338,7 +338,7 @@ fn a_device_is_not_given_up_beside_one_that_failed_before() {
 /// Beside a device with a rebuild in progress every span counts as behind, and the earlier lag was
 /// forgotten. A stale copy was taken for current if the device of the home was missing.
 #[test]
-fn what_was_behind_is_known_beside_a_device_that_lacks_all() {
+fn stale_spans_are_remembered_beside_device_in_rebuild() {
     let bench = bench(15);
     let (world, arena) = parts(&bench);
     let mut all = bench.devices();
@@ -362,7 +362,7 @@ fn what_was_behind_is_known_beside_a_device_that_lacks_all() {
 }
 
 #[test]
-fn a_volume_of_one_copy_does_not_open_without_a_device() {
+fn volume_with_one_copy_does_not_open_without_device() {
     let bench = bench(8);
     let (world, all) = (bench.world.clone(), bench.devices());
     bench.run(async move {
@@ -378,7 +378,7 @@ fn a_volume_of_one_copy_does_not_open_without_a_device() {
 /// table that the superblock of this device still needed. A power cut meanwhile left the device without any
 /// table.
 #[test]
-fn a_power_cut_while_a_device_fails_a_table_leaves_the_other_device() {
+fn power_cut_while_device_rejects_table_leaves_second_device() {
     let bench = bench(3);
     let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
     let (disk, faults) = (bench.disks[1].clone(), bench.faults[0].clone());

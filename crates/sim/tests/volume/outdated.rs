@@ -16,7 +16,7 @@ const NAMES: [&str; 2] = ["one", "other"];
 /// device came late. The first device called both devices current as of its last write, and guests read old
 /// bytes and wrote to the volume.
 #[test]
-fn a_half_that_was_given_up_is_not_opened_without_the_other_one() {
+fn failed_half_does_not_open_without_newer_half() {
     for (old, closes) in [(0, true), (1, true), (0, false), (1, false)] {
         let bench = bench(23);
         let (world, arena) = parts(&bench);
@@ -65,7 +65,7 @@ fn a_half_that_was_given_up_is_not_opened_without_the_other_one() {
 /// The state directory was lost, or restored from an old backup: no note told that one half was older, and
 /// the half was served alone. Its own superblock reveals its age.
 #[test]
-fn a_half_that_was_given_up_is_refused_without_any_note() {
+fn failed_half_is_refused_without_host_note() {
     for (old, closes) in [(0, true), (1, true), (0, false), (1, false)] {
         let bench = bench(26);
         let (world, arena) = parts(&bench);
@@ -110,7 +110,7 @@ fn a_half_that_was_given_up_is_refused_without_any_note() {
 /// A device that rejects writes stays without the mark, and a device that has just been failed returns: no
 /// request and no return waits for the mark.
 #[test]
-fn no_request_waits_for_the_mark_of_a_device_that_was_given_up() {
+fn requests_do_not_wait_for_mark_of_failed_device() {
     let bench = bench(27);
     let (world, arena) = parts(&bench);
     let (all, faults, disk) = (bench.devices(), bench.faults.clone(), bench.disks[1].clone());
@@ -133,7 +133,7 @@ fn no_request_waits_for_the_mark_of_a_device_that_was_given_up() {
 
 /// The newer half would have been discarded silently.
 #[test]
-fn the_newer_half_is_not_replaced_beside_the_older_one() {
+fn replacement_of_newer_half_beside_failed_half_is_refused() {
     let bench = bench(24);
     let (world, both, all) = (bench.world.clone(), parts(&bench), bench.devices());
     let disk = Disk::new(&world, DiskOptions::hdd(MIB * 8));
@@ -155,7 +155,7 @@ fn the_newer_half_is_not_replaced_beside_the_older_one() {
 /// Of three devices, one is noted as outdated and has returned since. Another is away. The third, which was
 /// in use all the time, decides.
 #[test]
-fn a_note_counts_for_nothing_beside_a_device_that_was_in_use_all_the_time() {
+fn host_note_is_ignored_beside_continuously_used_device() {
     let bench = bench(25);
     let (world, arena, mut all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
     all.push(bench.sound(Disk::new(&world, DiskOptions::hdd(MIB * 8))));

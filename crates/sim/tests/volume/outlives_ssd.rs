@@ -54,7 +54,7 @@ fn home(volume: &Rig, extent: u64) -> Option<usize> {
 /// The disk had the bytes, and only the lost SSD had known their place: half a minute of flushed writes read
 /// as errors.
 #[test]
-fn what_was_flushed_to_the_disk_is_whole_without_the_ssd() {
+fn data_flushed_to_disk_survives_ssd_loss() {
     for (seed, policy) in ["hdd-only", "stripe", "ssd-first"].into_iter().enumerate() {
         let bench = bench(10 + seed as u64);
         let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
@@ -97,7 +97,7 @@ fn what_was_flushed_to_the_disk_is_whole_without_the_ssd() {
 /// A checkpoint flushed the bytes before the guest's flush. The disk received no flush then, and no record
 /// said that the disk had the bytes. Without the SSD the bytes read as zeros.
 #[test]
-fn bytes_that_another_flush_made_durable_do_not_read_as_zeros() {
+fn bytes_flushed_by_checkpoint_do_not_read_as_zeros() {
     for discards in [false, true] {
         let bench = bench(20);
         let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
@@ -123,7 +123,7 @@ fn bytes_that_another_flush_made_durable_do_not_read_as_zeros() {
 
 /// A list with an unreadable page counts for nothing, and all changed extents read as errors.
 #[test]
-fn a_list_that_is_damaged_gives_up_what_it_knew() {
+fn damaged_entry_list_makes_changed_extents_lost() {
     let bench = bench(30);
     let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
     bench.run(async move {
@@ -162,7 +162,7 @@ fn a_list_that_is_damaged_gives_up_what_it_knew() {
 /// A present SSD counts, however new the list on the disk is; an SSD restored to an older state is refused
 /// as before.
 #[test]
-fn the_journal_on_the_ssd_counts_if_it_is_there() {
+fn journal_on_present_ssd_takes_precedence() {
     let bench = bench(40);
     let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
     bench.run(async move {
@@ -189,7 +189,7 @@ fn the_journal_on_the_ssd_counts_if_it_is_there() {
 /// of these batches. The other batches passed for a journal with missing batches, and the disk was refused
 /// without the SSD.
 #[test]
-fn a_list_may_lie_over_batches_of_a_journal_that_has_left() {
+fn entry_list_may_overwrite_batches_of_retired_journal() {
     let mut overlaps = 0;
     for count in 0..40 {
         let world = World::new(50 + count);
@@ -283,7 +283,7 @@ pub fn power_fails_while_a_list_is_written(seed: u64) {
 }
 
 #[test]
-fn no_instant_of_the_writing_of_a_list_forgets_what_an_older_one_knew() {
+fn power_cut_during_list_write_keeps_older_list() {
     (0..20).for_each(power_fails_while_a_list_is_written);
 }
 
@@ -444,7 +444,7 @@ pub fn lives_end_with_the_ssd(seeds: std::ops::Range<u64>) -> (usize, usize) {
 }
 
 #[test]
-fn no_power_cut_that_takes_the_ssd_takes_what_lies_on_the_disk() {
+fn power_cut_with_ssd_loss_keeps_data_on_disk() {
     let (whole, errors) = lives_end_with_the_ssd(0..100);
     assert!(whole > 1000 && errors > 50, "{whole} extents were whole, {errors} read as errors");
 }

@@ -18,7 +18,7 @@ fn mirrored(policy: &str) -> CreateOptions {
 }
 
 #[test]
-fn what_is_behind_is_known_to_the_block_and_nothing_else_is_copied() {
+fn lag_is_tracked_by_block_and_copied_with_gaps() {
     let bench = bench(1);
     let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
     bench.run(async move {
@@ -50,7 +50,7 @@ fn what_is_behind_is_known_to_the_block_and_nothing_else_is_copied() {
 /// As published: nothing happens before the window is full. Then the duplication begins at once, regardless
 /// of other waits, and no gap is written.
 #[test]
-fn a_full_window_awakens_the_duplication_and_nothing_else_does() {
+fn only_full_window_starts_duplication() {
     let bench = bench(41);
     let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
     bench.run(async move {
@@ -95,7 +95,7 @@ fn a_full_window_awakens_the_duplication_and_nothing_else_does() {
 
 /// A first write fills unwritten parts with zeros, and these zeros must reach the second copy, too.
 #[test]
-fn zeros_around_a_first_write_are_behind_like_its_bytes() {
+fn zero_padding_of_first_write_is_resynced() {
     let bench = bench(2);
     let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
     bench.run(async move {
@@ -140,7 +140,7 @@ fn no_acknowledged_write_puts_more_behind_than_the_bound_while_the_disk_stalls()
 /// A disk that rejected writes, and answered all other requests, stayed in use: each write beyond the bound
 /// was acknowledged though the disk lacked the write.
 #[test]
-fn a_disk_that_takes_no_write_is_given_up_at_the_bound() {
+fn unwritable_disk_is_failed_at_lag_bound() {
     for stops in [false, true] {
         let world = World::new(8);
         let rt = world.clone();
@@ -177,7 +177,7 @@ fn a_disk_that_takes_no_write_is_given_up_at_the_bound() {
 }
 
 #[test]
-fn a_volume_of_one_copy_refuses_the_policy() {
+fn volume_with_one_copy_refuses_pass() {
     let bench = bench(4);
     let (world, all) = (bench.world.clone(), bench.devices());
     bench.run(async move {
@@ -190,7 +190,7 @@ fn a_volume_of_one_copy_refuses_the_policy() {
 
 /// Guests never rest, and the window is never full: the disk receives old data all the same.
 #[test]
-fn what_is_behind_for_long_is_copied_while_guests_go_on() {
+fn old_lag_is_copied_while_guests_write() {
     let bench = bench(7);
     let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
     bench.run(async move {
@@ -211,7 +211,7 @@ fn what_is_behind_for_long_is_copied_while_guests_go_on() {
 
 /// A user who wants no volume without its safe copy had no choice: the volume continued on the SSD alone.
 #[test]
-fn without_its_disk_a_volume_goes_on_or_stops_writes_as_the_policy_says() {
+fn volume_without_disk_follows_on_disk_failure_setting() {
     for (seed, stops) in [(20, true), (21, false)] {
         let bench = bench(seed);
         let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
@@ -282,7 +282,7 @@ fn a_first_write_goes_to_the_disk_if_the_ssd_falls_silent() {
 
 /// The check used the classes of all places of the volume, including the place to be emptied.
 #[test]
-fn the_only_ssd_cannot_leave_a_policy_that_needs_one() {
+fn only_ssd_cannot_be_removed_if_policy_needs_ssd() {
     let world = World::new(40);
     let rt = world.clone();
     world.block_on(async move {

@@ -136,7 +136,7 @@ impl Case {
 }
 
 #[test]
-fn extra_copies_of_whole_blocks_go_and_the_others_get_the_bytes() {
+fn bypassing_write_drops_whole_and_updates_partial_copies() {
     for is_dirty in [true, false] {
         on_cached(is_dirty, async move |case| {
             // Two partial blocks at the edges, and 40 whole blocks between, in two extents.
@@ -160,7 +160,7 @@ fn extra_copies_of_whole_blocks_go_and_the_others_get_the_bytes() {
 /// An extra copy counts, or equals the valid content, until the home has the write. Without a flush the old
 /// and the new value are right, and never an earlier value.
 #[test]
-fn a_power_cut_leaves_what_was_flushed_or_what_was_written() {
+fn power_cut_leaves_flushed_or_written_value() {
     for (is_dirty, loses) in [(true, false), (true, true), (false, false), (false, true)] {
         on_cached(is_dirty, async move |case| {
             case.write(Bytes::ZERO, MIB, 3).await;
@@ -179,7 +179,7 @@ fn a_power_cut_leaves_what_was_flushed_or_what_was_written() {
 /// then never read, and the extra copy counts again at the next opening. If the block was clean, the home
 /// holds the flushed value.
 #[test]
-fn what_a_failed_flush_lost_of_a_write_past_the_cache_is_not_read_from_the_home() {
+fn failed_flush_of_bypassing_write_returns_no_stale_bytes() {
     for is_dirty in [true, false] {
         on_cached(is_dirty, async move |case| {
             // 40 whole blocks, in two extents, and a half at each end.
@@ -216,7 +216,7 @@ fn what_a_failed_flush_lost_of_a_write_past_the_cache_is_not_read_from_the_home(
 /// A guest reads a clean extra copy, and its block slot may soon hold another block: during the read the
 /// copy stays, and receives the written bytes.
 #[test]
-fn what_is_being_read_keeps_its_extra_copy() {
+fn cached_copy_survives_bypassing_write_during_read() {
     on_cached(false, async |case| {
         let mut kept = 0;
         for pass in 0..40 {
@@ -236,7 +236,7 @@ fn what_is_being_read_keeps_its_extra_copy() {
 /// Bytes in flight from a dirty copy to the home may arrive after the guest's bytes: then the copy must
 /// stay.
 #[test]
-fn what_is_being_written_back_keeps_its_extra_copy() {
+fn cached_copy_survives_bypassing_write_during_write_back() {
     on_cached(true, async |case| {
         case.write_back();
         let (mut pass, mut overtaken) = (0, 0);

@@ -85,21 +85,21 @@ fn after_a_death(change: impl FnOnce(&mut StoredMemory) + 'static) -> (usize, Re
 }
 
 #[test]
-fn writes_that_were_acknowledged_and_not_flushed_outlive_the_daemon() {
+fn acknowledged_unflushed_writes_survive_daemon_death() {
     let (found, recovery) = after_a_death(|_| ());
     assert_eq!((found, recovery.has_log, recovery.log_refused), (16, true, None));
     assert_eq!(recovery.changes_of_log, 16);
 }
 
 #[test]
-fn a_log_of_another_life_of_the_machine_does_not_count() {
+fn log_from_before_machine_restart_is_ignored() {
     let (found, recovery) = after_a_death(StoredMemory::restart_machine);
     assert_eq!((found, recovery.has_log), (0, false));
     assert!(recovery.log_refused.unwrap().contains("restarted"));
 }
 
 #[test]
-fn a_log_that_was_damaged_is_told_and_does_not_count() {
+fn damaged_log_is_reported_and_ignored() {
     for (what, change) in [
         ("an entry", (|bytes| bytes[HEAD.as_usize() + 5] ^= 1) as fn(&mut Vec<u8>)),
         ("the volume", |bytes| bytes[16] ^= 1),
@@ -141,7 +141,7 @@ fn no_bytes_in_the_log_keep_a_volume_from_opening() {
 
 /// The volume was opened in between without the log, as on another machine, and the new writes count.
 #[test]
-fn a_log_that_an_opening_has_missed_does_not_count() {
+fn log_skipped_by_opening_is_ignored() {
     let bench = Rc::new(bench(2));
     let here = bench.clone();
     bench.run(async move {
@@ -161,7 +161,7 @@ fn a_log_that_an_opening_has_missed_does_not_count() {
 /// An opening read the log and failed before a device had its number. An opening without the log took the
 /// same number. In the next opening the log hid the writes of the opening without the log.
 #[test]
-fn a_log_that_a_failed_opening_has_read_does_not_count_after_an_opening_without_it() {
+fn log_is_ignored_after_failed_and_unlogged_openings() {
     let bench = Rc::new(bench(7));
     let here = bench.clone();
     bench.run(async move {
@@ -189,7 +189,7 @@ fn a_log_that_a_failed_opening_has_read_does_not_count_after_an_opening_without_
 /// openings. Discards in the copy were applied to the original after both had died: the copy's log had taken
 /// the place of the original's.
 #[test]
-fn the_log_of_a_copy_that_was_opened_as_often_does_not_count() {
+fn log_of_volume_copy_is_ignored() {
     let bench = Rc::new(bench(9));
     let here = bench.clone();
     bench.run(async move {
@@ -216,7 +216,7 @@ fn the_log_of_a_copy_that_was_opened_as_often_does_not_count() {
 /// superblock of the next opening names another owner than the log's opening, and the opening reads the log
 /// all the same.
 #[test]
-fn a_log_that_failed_openings_have_read_counts_in_the_next_one() {
+fn log_read_by_failed_openings_is_replayed() {
     let bench = Rc::new(bench(10));
     let here = bench.clone();
     bench.run(async move {
@@ -242,7 +242,7 @@ fn a_log_that_failed_openings_have_read_counts_in_the_next_one() {
 
 /// Each opening dies once it has replayed the log: a series of such openings loses no acknowledged write.
 #[test]
-fn openings_that_die_one_after_the_other_lose_nothing() {
+fn repeated_daemon_deaths_lose_no_acknowledged_writes() {
     let bench = Rc::new(bench(3));
     let here = bench.clone();
     bench.run(async move {
@@ -332,7 +332,7 @@ fn a_closed_volume_has_no_log() {
 
 /// Without room for the log the volume is served all the same, as before logs existed.
 #[test]
-fn a_volume_is_served_without_a_log_where_there_is_no_room() {
+fn volume_is_served_without_log_if_memory_is_full() {
     let bench = Rc::new(bench(5));
     let here = bench.clone();
     bench.run(async move {
@@ -351,7 +351,7 @@ fn a_volume_is_served_without_a_log_where_there_is_no_room() {
 /// not call these writes good. The volume is as after the last good flush, and the first flush of a guest
 /// reports the failure. The next flush counts.
 #[test]
-fn a_death_does_not_hide_a_flush_that_failed() {
+fn failed_flush_is_reported_after_daemon_death() {
     let bench = Rc::new(bench(6));
     let here = bench.clone();
     bench.run(async move {

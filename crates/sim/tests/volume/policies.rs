@@ -91,7 +91,7 @@ async fn holds_eighths(volume: &Rig, arena: &Arena) -> bool {
 }
 
 #[test]
-fn writes_at_the_same_time_to_one_block_all_reach_its_new_extra_copy() {
+fn concurrent_writes_to_block_reach_new_cached_copy() {
     for seed in 0..50 {
         let (world, arena) = (World::new(seed), Arena::new(MIB));
         let disks = disks(&world);
@@ -108,7 +108,7 @@ fn writes_at_the_same_time_to_one_block_all_reach_its_new_extra_copy() {
 }
 
 #[test]
-fn a_policy_that_wants_no_extra_copies_has_those_of_an_earlier_one_written_back_once_the_volume_is_open() {
+fn dirty_blocks_are_written_back_under_policy_without_cache() {
     let (world, arena) = (World::new(3), Arena::new(MIB));
     let disks = disks(&world);
     let rt = world.clone();
@@ -128,7 +128,7 @@ fn a_policy_that_wants_no_extra_copies_has_those_of_an_earlier_one_written_back_
 }
 
 #[test]
-fn a_flush_that_no_guest_asked_for_is_background_work() {
+fn flush_without_guest_request_is_background_work() {
     let (world, arena) = (World::new(4), Arena::new(MIB));
     let disks = disks(&world);
     let rt = world.clone();

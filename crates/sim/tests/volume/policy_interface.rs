@@ -66,13 +66,13 @@ fn run(name: &'static str, test: &str, toy: &Toy) {
 }
 
 #[test]
-fn a_toy_write_back_cache_loses_nothing_flushed() {
-    run("toy-cache", "a_toy_write_back_cache_loses_nothing_flushed", &CACHE);
+fn toy_write_back_cache_keeps_flushed_data() {
+    run("toy-cache", "toy_write_back_cache_keeps_flushed_data", &CACHE);
 }
 
 #[test]
-fn a_toy_pass_loses_nothing_flushed() {
-    run("toy-pass", "a_toy_pass_loses_nothing_flushed", &PASS);
+fn toy_pass_keeps_flushed_data() {
+    run("toy-pass", "toy_pass_keeps_flushed_data", &PASS);
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn pass_places_homes_on_the_ssd_and_second_copies_behind_on_the_disk_as_far_as_t
 }
 
 #[test]
-fn pass_duplicates_the_window_in_the_order_of_addresses_once_it_is_full_and_a_part_of_it_in_idle_time() {
+fn pass_duplicates_full_window_and_parts_when_idle() {
     let mut policy = pass();
     assert_eq!(planned(&mut policy, &window(10), 1).moves, [], "guests use the disk");
     let idle = planned(&mut policy, &window(10), 0);
@@ -173,7 +173,7 @@ fn pass_duplicates_the_window_in_the_order_of_addresses_once_it_is_full_and_a_pa
 }
 
 #[test]
-fn pass_holds_writes_up_by_what_is_outstanding_and_reads_never() {
+fn pass_delays_writes_by_outstanding_duplication_but_not_reads() {
     let mut policy = pass();
     let wait = |policy: &mut Pass, op| {
         let request = Request { op, range: ByteRange::new(Bytes::ZERO, KIB * 4), flags: Flags::default() };
@@ -189,7 +189,7 @@ fn pass_holds_writes_up_by_what_is_outstanding_and_reads_never() {
 }
 
 #[test]
-fn pass_reads_the_home_before_the_copy_that_may_be_behind() {
+fn pass_reads_home_before_possibly_stale_copy() {
     let copy = |(device, kind)| CurrentCopy { device, kind };
     let mut copies = [(HDD, CopyKind::Second), (SSD, CopyKind::Home)].map(copy);
     ask(&window(0), 0, |view| pass().rank_reads(&mut copies, view));
@@ -309,7 +309,7 @@ fn restless(moves: fn(&View) -> Vec<Move>, share: Option<f64>, time: Nanos) -> (
 }
 
 #[test]
-fn moves_take_the_share_of_a_devices_time_that_the_plan_allows_and_no_more() {
+fn moves_stay_within_device_time_share_of_plan() {
     let time = Nanos::from_secs(30);
     for moves in [to_and_fro, in_and_out] {
         for share in [0.1, 0.3] {
@@ -323,7 +323,7 @@ fn moves_take_the_share_of_a_devices_time_that_the_plan_allows_and_no_more() {
 }
 
 #[test]
-fn moves_within_limits_are_the_same_each_time() {
+fn limited_moves_are_deterministic() {
     let run = || {
         let (_, seen) = restless(to_and_fro, Some(0.1), Nanos::from_secs(5));
         (seen.worked.clone(), seen.plans.get(), seen.finished.get())
@@ -361,7 +361,7 @@ impl Policy for Observer {
 }
 
 #[test]
-fn what_a_guest_says_of_a_request_reaches_the_policy() {
+fn request_hints_and_flags_reach_policy() {
     let (world, arena, seen) = (World::new(5), Arena::new(MIB), Rc::new(RefCell::default()));
     let disks =
         vec![Disk::new(&world, DiskOptions::ssd(MIB * 5)), Disk::new(&world, DiskOptions::hdd(MIB * 6))];
@@ -437,7 +437,7 @@ impl Policy for Looker {
 }
 
 #[test]
-fn a_policy_is_shown_the_bytes_that_a_guest_would_read() {
+fn policy_reads_same_bytes_as_guest() {
     let (world, arena) = (World::new(6), Arena::new(MIB));
     let disks =
         vec![Disk::new(&world, DiskOptions::ssd(MIB * 5)), Disk::new(&world, DiskOptions::hdd(MIB * 6))];

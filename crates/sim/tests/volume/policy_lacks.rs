@@ -12,7 +12,7 @@ use braid_sim::{Disk, World};
 /// The only SSD could be removed under these policies, or the SSD left under another policy and the policy
 /// was changed back. The volume did not open again, though only a device for new copies was missing.
 #[test]
-fn a_volume_opens_under_a_policy_whose_ssd_was_removed_and_uses_the_next_one() {
+fn volume_opens_without_ssd_and_uses_next_ssd() {
     for (policy, copies) in [
         ("pass", 2),
         ("raid1,write-behind", 2),

@@ -133,7 +133,7 @@ async fn found(_: World, volume: Sim) -> Learned {
 }
 
 #[test]
-fn a_policy_knows_after_a_restart_what_it_knew_before() {
+fn learned_state_survives_restart() {
     let mut rig = Rig::new(|_| ());
     let fresh = rig.life(found);
     let known = rig.life(heat_and_close);
@@ -142,7 +142,7 @@ fn a_policy_knows_after_a_restart_what_it_knew_before() {
 }
 
 #[test]
-fn a_power_cut_takes_what_was_learned_in_the_last_minutes_alone() {
+fn power_cut_loses_only_recently_learned_state() {
     let mut rig = Rig::new(|_| ());
     let (saved, lost) = rig.life(async |rt: World, volume: Sim| {
         heat(&rt, &volume, 9, 4).await;
@@ -157,7 +157,7 @@ fn a_power_cut_takes_what_was_learned_in_the_last_minutes_alone() {
 }
 
 #[test]
-fn a_cut_at_any_point_of_a_shutdown_leaves_the_state_before_or_the_new_one() {
+fn power_cut_during_shutdown_leaves_old_or_new_state() {
     let two_lives = |cut: u64| {
         let mut rig = Rig::new(|_| ());
         let before = rig.life(heat_and_close);
@@ -189,7 +189,7 @@ fn a_cut_at_any_point_of_a_shutdown_leaves_the_state_before_or_the_new_one() {
 }
 
 #[test]
-fn a_rotten_half_leaves_the_other_one_and_two_leave_a_volume_that_opens() {
+fn damaged_state_falls_back_to_older_or_fresh_state() {
     let mut rig = Rig::new(|_| ());
     let fresh = rig.life(found);
     let first = rig.life(heat_and_close);
@@ -210,7 +210,7 @@ fn a_rotten_half_leaves_the_other_one_and_two_leave_a_volume_that_opens() {
 }
 
 #[test]
-fn the_state_of_another_policy_is_ignored_and_that_of_other_settings_is_not() {
+fn state_survives_new_settings_but_not_new_policy() {
     let mut rig = Rig::new(|_| ());
     let known = rig.life(heat_and_close);
     let (kept, changed) = rig.life(async |_, volume| {
@@ -237,7 +237,7 @@ fn each_of_two_copies_is_enough() {
 }
 
 #[test]
-fn a_policy_that_learns_nothing_writes_nothing() {
+fn policy_without_learned_state_writes_nothing() {
     let mut rig = Rig::new(|options| options.policy = "stripe".to_owned());
     rig.life(async |rt: World, volume: Sim| {
         rt.sleep(Nanos::from_secs(1_000)).await;

@@ -46,7 +46,7 @@ fn read(bench: &Bench, volume: &Rig, block: u64) -> Rc<Cell<bool>> {
 /// Random reads of a hot extent went one after the other, and took twice as long as from a disk without a
 /// cache.
 #[test]
-fn reads_of_one_extent_that_are_admitted_are_at_the_disk_together() {
+fn admitted_reads_of_one_extent_run_concurrently() {
     on_cold(async |bench, volume| {
         let reads = [1, 9, 20, 30].map(|block| read(bench, volume, block));
         let most = Cell::new(0);
@@ -60,7 +60,7 @@ fn reads_of_one_extent_that_are_admitted_are_at_the_disk_together() {
 }
 
 #[test]
-fn what_is_written_while_it_is_read_gets_no_older_copy() {
+fn concurrent_write_and_read_leave_no_stale_copy() {
     on_cold(async |bench, volume| {
         for block in 0..BLOCKS {
             let bytes = filled(&bench.arena, BLOCK, 5);

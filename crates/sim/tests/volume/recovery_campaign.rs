@@ -428,12 +428,12 @@ fn seeds(usual: u64) -> Range<u64> {
 
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn what_guests_write_while_a_journal_is_applied_survives_power_cuts() {
+fn writes_during_journal_replay_survive_power_cuts() {
     seeds(60).for_each(recover_at_work);
 }
 
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
-fn bad_places_in_a_journal_cost_what_they_hold_and_nothing_else() {
+fn bad_places_in_journal_lose_only_named_sectors() {
     seeds(40).for_each(recover_with_bad_places);
 }

@@ -13,7 +13,7 @@ use braid_sim::{Disk, Faults, Faulty, World};
 /// A device failed while draining, or was missing at the next opening: its removal was forgotten, and the
 /// administrator had to request the removal again. A device found later does not return, either.
 #[test]
-fn the_removal_of_a_device_goes_on_if_it_is_lost_meanwhile() {
+fn removal_continues_if_device_is_lost_during_drain() {
     for (seed, crash) in (0..3).flat_map(|seed| [(seed, false), (seed, true)]) {
         let world = World::new(620 + seed);
         let rt = world.clone();
@@ -41,7 +41,7 @@ fn the_removal_of_a_device_goes_on_if_it_is_lost_meanwhile() {
 /// A device was failed while its removal waited for another change of the superblocks. The removal was
 /// acknowledged, but the superblocks did not record the removal: after a crash the removal was forgotten.
 #[test]
-fn the_removal_of_a_device_goes_on_if_it_is_given_up_before_it_is_recorded() {
+fn removal_continues_if_device_fails_before_record() {
     let world = World::new(630);
     let rt = world.clone();
     world.block_on(async move {
@@ -73,7 +73,7 @@ fn the_removal_of_a_device_goes_on_if_it_is_given_up_before_it_is_recorded() {
 /// Extents that could not move were recorded as changing all the same, every second: after a crash an idle
 /// volume copied all of its data.
 #[test]
-fn a_drain_that_can_move_nothing_leaves_no_span_in_doubt() {
+fn blocked_drain_leaves_no_dirty_or_stale_spans() {
     let world = World::new(640);
     let disks = [disk(&world, true), disk(&world, false), disk(&world, false)];
     let rt = world.clone();
@@ -102,7 +102,7 @@ fn a_drain_that_can_move_nothing_leaves_no_span_in_doubt() {
 
 /// Extents of a lost device receive a second copy elsewhere, and no extent stays degraded.
 #[test]
-fn a_device_that_is_lost_is_removed_and_all_has_two_copies_again() {
+fn removal_of_lost_device_restores_two_copies() {
     for seed in 0..4 {
         let world = World::new(600 + seed);
         let rt = world.clone();
@@ -131,7 +131,7 @@ fn a_device_that_is_lost_is_removed_and_all_has_two_copies_again() {
 /// present, so the next opening resynchronised the device: the device never left, and its replacement stayed
 /// empty.
 #[test]
-fn a_device_out_of_use_leaves_after_a_crash_too_though_it_is_there() {
+fn removal_of_failed_device_completes_after_crash() {
     let world = World::new(610);
     let disks = [disk(&world, true), disk(&world, false), disk(&world, false)];
     let rt = world.clone();
@@ -165,7 +165,7 @@ fn a_device_out_of_use_leaves_after_a_crash_too_though_it_is_there() {
 /// With one copy, data on a dead device alone is lost by name: the device can be removed all the same, with
 /// its journal.
 #[test]
-fn a_dead_device_leaves_a_volume_of_one_copy_once_it_is_given_up() {
+fn excluded_dead_device_can_be_removed_with_one_copy() {
     for dead in [0, 1, 2] {
         let world = World::new(740);
         let disks = [disk(&world, true), disk(&world, false), disk(&world, false)];

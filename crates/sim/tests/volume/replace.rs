@@ -42,7 +42,7 @@ fn new_device(bench: &Bench, place: usize, size: Bytes) -> Faulty<Disk> {
 /// After a shutdown and after a crash, whichever device is lost, whatever its layout: once the new device
 /// has been rebuilt, it serves alone.
 #[test]
-fn a_new_device_gets_all_copies_and_then_serves_alone() {
+fn replacement_device_is_rebuilt_and_serves_alone() {
     for (place, layout, closes) in
         [(0, Layout::Head, true), (1, Layout::Head, false), (1, Layout::Tail, true), (0, Layout::Tail, false)]
     {
@@ -85,7 +85,7 @@ fn a_new_device_gets_all_copies_and_then_serves_alone() {
 /// The SSD alone holds data that `pass` has not copied yet: a new device must not make the loss final
 /// without a request.
 #[test]
-fn a_device_that_alone_holds_something_is_not_replaced_until_it_is_given_up() {
+fn device_with_sole_copies_is_replaced_only_after_exclusion() {
     let bench = bench(2);
     let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
     let new = new_device(&bench, 0, MIB * 8);
@@ -115,7 +115,7 @@ fn a_device_that_alone_holds_something_is_not_replaced_until_it_is_given_up() {
 }
 
 #[test]
-fn a_device_that_does_not_fit_is_refused_and_nothing_changes() {
+fn unfit_replacement_device_is_refused_without_changes() {
     let bench = bench(3);
     let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
     let (small, other_class) = (new_device(&bench, 0, MIB * 7), new_device(&bench, 1, MIB * 8));
@@ -142,7 +142,7 @@ fn a_device_that_does_not_fit_is_refused_and_nothing_changes() {
 
 /// With one copy, a new device has no source for its copies.
 #[test]
-fn a_volume_with_one_copy_says_that_it_cannot() {
+fn replacement_is_refused_with_one_copy() {
     let bench = bench(4);
     let (world, all) = (bench.world.clone(), bench.devices());
     let new = new_device(&bench, 0, MIB * 8);
@@ -157,7 +157,7 @@ fn a_volume_with_one_copy_says_that_it_cannot() {
 /// A power cut at any moment: the volume opens without the new device and with the new device, and the
 /// replacement can be repeated.
 #[test]
-fn a_replacement_that_is_interrupted_can_be_done_again() {
+fn interrupted_replacement_can_be_repeated() {
     for cut in (1..90).step_by(2) {
         let (place, seed) = (cut as usize / 2 % 2, cut);
         let bench = bench_in(World::new(seed));
@@ -216,7 +216,7 @@ fn a_replacement_that_is_interrupted_can_be_done_again() {
 
 /// Taken out of use by hand: the other device continues at once. A device with an only copy is not taken.
 #[test]
-fn a_device_is_taken_out_of_use_only_if_all_of_it_is_elsewhere() {
+fn device_can_be_failed_only_without_sole_copies() {
     let bench = bench(5);
     let (world, arena, all) = (bench.world.clone(), bench.arena.clone(), bench.devices());
     let disks = bench.disks.clone();
@@ -250,7 +250,7 @@ fn a_device_is_taken_out_of_use_only_if_all_of_it_is_elsewhere() {
 /// A lost device was to be removed, but was replaced instead. The new device was taken for the old, stayed
 /// out of use, and was removed.
 #[test]
-fn the_successor_of_a_device_that_was_to_be_removed_is_used() {
+fn replacement_of_device_in_removal_is_used() {
     let bench = bench(6);
     let (world, arena) = (bench.world.clone(), bench.arena.clone());
     let mut all = bench.devices();

@@ -54,7 +54,7 @@ fn usable(slots: u64) -> u64 {
 }
 
 #[test]
-fn a_fifth_of_the_ssds_is_left_and_all_of_ssds_that_are_an_eighth_of_the_disks() {
+fn default_size_leaves_fifth_or_all_of_ssds() {
     for policy in ["equi", "stripe", "wardrop", "working-set", "static,ssd=50%", "ssd-first", "exclusive"] {
         let (found, slots) = size(PAIR, of(policy, 1));
         let fifth = slots[0] / 5;
@@ -72,7 +72,7 @@ fn a_fifth_of_the_ssds_is_left_and_all_of_ssds_that_are_an_eighth_of_the_disks()
 }
 
 #[test]
-fn nothing_is_left_by_mirrors_on_one_class_of_devices_or_under_a_size() {
+fn mirrors_single_class_and_explicit_size_leave_no_room() {
     let ssds = Mix { ssds: &[64, 64], hdds: &[] };
     let hdds = Mix { ssds: &[], hdds: &[64, 64] };
     let cases =
@@ -103,7 +103,7 @@ async fn judge(volume: &Rig, fit: &Fit, what: &str) {
 }
 
 #[test]
-fn what_is_said_to_fit_takes_charge_and_what_is_not_is_refused() {
+fn only_policies_reported_as_fitting_can_be_set() {
     let single = Mix { ssds: &[64], hdds: &[] };
     let tail = vec![Layout::Head, Layout::Tail];
     let cases = [

@@ -124,7 +124,7 @@ impl Case {
 /// Under PostMark hystor took 1.8 times as long as the disk alone: each block of a write was a separate
 /// request to the SSD.
 #[test]
-fn a_write_to_new_extra_copies_is_one_request_and_so_is_a_read_of_them() {
+fn cached_run_is_written_and_read_in_one_request() {
     on_disk(async |case| {
         case.write_extra(EXTENT * 3, EXTENT, 2).await;
         assert_eq!(case.requests(), [(SSD, Direction::Write, EXTENT)]);
@@ -149,7 +149,7 @@ fn a_write_to_new_extra_copies_is_one_request_and_so_is_a_read_of_them() {
 /// The disk received a request for the blocks before a clean copy, and another for the blocks behind, with a
 /// turn of the disk in between.
 #[test]
-fn a_read_takes_clean_copies_from_the_disk_that_lie_between_what_it_alone_has() {
+fn disk_read_spans_clean_copies_between_uncached_blocks() {
     on_disk(async |case| {
         for block in [0, 7, 20] {
             case.admit(BLOCK * block, BLOCK).await;
@@ -179,7 +179,7 @@ fn a_read_takes_clean_copies_from_the_disk_that_lie_between_what_it_alone_has() 
 }
 
 #[test]
-fn blocks_that_a_write_covers_in_part_keep_the_rest_of_what_they_held() {
+fn partial_block_writes_keep_surrounding_bytes() {
     on_disk(async |case| {
         let (start, len) = (EXTENT + BLOCK * 2 + Bytes(512), BLOCK * 5);
         case.write_extra(start, len, 2).await;
@@ -196,7 +196,7 @@ fn blocks_that_a_write_covers_in_part_keep_the_rest_of_what_they_held() {
 
 /// Eviction must not take the block slots of the blocks being written.
 #[test]
-fn a_write_in_a_full_cache_keeps_the_copies_of_what_it_writes() {
+fn writes_to_full_cache_read_back_correctly() {
     on_disk(async |case| {
         // Clean copies of everything, as far as there is room.
         for extent in 0..16 {

@@ -93,7 +93,7 @@ async fn any_shape<D: Device>(volume: &Volume<World, D>, world: &World, lead: Le
 /// on the device but not in memory: direct I/O refused the request. Guests with sectors of 512 B met EIO on
 /// files that require pages (btrfs, tmpfs); a mirror became degraded.
 #[test]
-fn requests_of_any_shape_reach_devices_that_want_aligned_memory() {
+fn requests_of_any_shape_work_on_devices_requiring_alignment() {
     let policies = [
         ("hdd-only", 1),
         ("cache,mode=write-back", 1),
@@ -128,7 +128,7 @@ fn requests_of_any_shape_reach_devices_that_want_aligned_memory() {
 }
 
 #[test]
-fn requests_of_any_shape_reach_an_adopted_disk_and_its_cache() {
+fn requests_of_any_shape_work_on_cached_adopted_disk() {
     for (seed, alignments) in (0..).zip(ALIGNMENTS) {
         for lead in [Lead::Nothing, Lead::Same, Lead::Any] {
             let world = World::new(seed);

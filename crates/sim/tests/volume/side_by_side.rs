@@ -73,7 +73,7 @@ async fn ended(bench: &Bench, done: &Cell<Option<bool>>) -> bool {
 
 /// Requests that begin and end within blocks went to the disk one after the other.
 #[test]
-fn writes_that_share_a_block_and_no_sector_do_not_wait_for_each_other() {
+fn writes_to_disjoint_sectors_of_block_run_concurrently() {
     on_warm(async |bench, volume| {
         let both = [write(bench, volume, KIB, 5), write(bench, volume, KIB * 2, 6)];
         bench.world.sleep(Nanos::from_micros(1)).await;
@@ -95,7 +95,7 @@ fn writes_that_share_a_block_and_no_sector_do_not_wait_for_each_other() {
 /// The SSD rejects the update of an extra copy by a write to the home, and meanwhile another write makes the
 /// copy dirty.
 #[test]
-fn a_copy_that_missed_a_write_and_became_dirty_gets_it() {
+fn concurrent_writes_survive_rejected_update_of_cached_copy() {
     on_warm(async |bench, volume| {
         let mut succeeded = 0;
         for block in 0..BLOCKS {

@@ -14,7 +14,7 @@ use braid_sim::{Disk, DiskOptions, Faulty};
 /// no record said so. The disk is failed after a minute, durably, whether guests read or only the watchdog
 /// asked.
 #[test]
-fn a_device_that_answers_no_read_for_a_minute_is_given_up() {
+fn device_silent_for_one_minute_is_failed_durably() {
     for (seed, reads) in [(21, true), (22, false), (23, true)] {
         for hung in 0..2 {
             let bench = bench(seed);
@@ -66,7 +66,7 @@ fn a_device_that_answers_no_read_for_a_minute_is_given_up() {
 /// The disk hangs while the window is on its way to the disk, and guests write beyond the bound, or wait for
 /// flushes. Then the power fails, and the disk is found stale.
 #[test]
-fn guests_of_pass_go_on_without_a_disk_that_hangs() {
+fn guests_of_mirror_continue_without_hung_disk() {
     for (seed, policy) in [
         (24, "pass,max-lag=256KiB,window=128KiB"),
         (25, "pass,max-lag-time=2s,window=128KiB"),
@@ -112,7 +112,7 @@ fn guests_of_pass_go_on_without_a_disk_that_hangs() {
 /// Each device's silence was timed separately. A device that fell silent later never counted as having
 /// answered since, so a hung device was not failed.
 #[test]
-fn a_device_that_hangs_is_given_up_beside_one_that_came_late() {
+fn hung_device_is_failed_beside_later_added_device() {
     for hung in [0, 1, 2] {
         let bench = bench(45 + hung as u64);
         let (world, arena, all, mut disks) = parts(&bench);

@@ -38,7 +38,7 @@ async fn work(world: &World, volume: &Rig, arena: &Arena, seconds: u64) {
 
 /// `pass` reads from the SSD, however slow; and an avoided device receives no requests of its own.
 #[test]
-fn a_device_ten_times_slower_than_its_history_is_not_read_until_it_recovers() {
+fn slow_device_is_not_read_until_recovery() {
     for seed in 0..4 {
         let bench = bench(seed);
         let (world, arena, disks) = parts(&bench);
@@ -76,7 +76,7 @@ fn a_device_ten_times_slower_than_its_history_is_not_read_until_it_recovers() {
 }
 
 #[test]
-fn new_extents_do_not_go_to_a_slow_device_as_long_as_another_has_room() {
+fn new_extents_avoid_slow_device_until_recovery() {
     let bench = bench(7);
     let (world, arena, disks) = parts(&bench);
     let all = bench.devices();
@@ -103,7 +103,7 @@ fn new_extents_do_not_go_to_a_slow_device_as_long_as_another_has_room() {
 /// The home of a new extent was meant for the slow SSD, but went to a disk. Its second copy, on another
 /// disk, was left stale all the same. A loss of the first disk lost the flushed data there.
 #[test]
-fn a_new_extent_that_does_not_get_the_home_it_should_have_is_not_behind() {
+fn second_copy_is_current_if_home_avoids_slow_ssd() {
     let bench = bench(8);
     let (world, arena, mut disks) = parts(&bench);
     let mut all = bench.devices();
@@ -128,7 +128,7 @@ fn a_new_extent_that_does_not_get_the_home_it_should_have_is_not_behind() {
 
 /// A clean copy in the cache is no help while its SSD is slower than the disk.
 #[test]
-fn a_cached_block_on_a_slow_ssd_is_read_from_its_home() {
+fn cached_block_on_slow_ssd_is_read_from_home() {
     let bench = bench(8);
     let (world, arena, disks) = parts(&bench);
     let all = bench.devices();

@@ -60,7 +60,7 @@ fn with_split(identity: u8, test: impl AsyncFnOnce(World, Rig, Arena) + 'static)
 }
 
 #[test]
-fn a_cache_that_becomes_smaller_gives_its_slots_to_the_tier_within_seconds() {
+fn shrunk_cache_gives_slots_to_tier_within_seconds() {
     with_split(11, async |world, volume, arena| {
         in_use(&world, &volume, &arena, false).await;
         let (before, (blocks, _)) = (homes_on_disk(&volume), volume.status().extra_blocks);
@@ -79,7 +79,7 @@ fn a_cache_that_becomes_smaller_gives_its_slots_to_the_tier_within_seconds() {
 }
 
 #[test]
-fn a_cache_full_of_dirty_blocks_that_becomes_smaller_writes_them_back() {
+fn shrunk_cache_writes_back_dirty_blocks() {
     with_split(12, async |world, volume, arena| {
         in_use(&world, &volume, &arena, true).await;
         assert!(volume.status().extra_blocks.1 > 100, "{:?}", volume.status().extra_blocks);
@@ -92,7 +92,7 @@ fn a_cache_full_of_dirty_blocks_that_becomes_smaller_writes_them_back() {
 }
 
 #[test]
-fn a_tier_that_becomes_smaller_leaves_its_room_to_the_cache() {
+fn shrunk_tier_moves_all_homes_to_disk() {
     with_split(13, async |world, volume, arena| {
         in_use(&world, &volume, &arena, false).await;
         let (before, in_use) = (homes_on_disk(&volume), used(&volume));

@@ -54,7 +54,7 @@ async fn all_hold(volume: &Rig, arena: &Arena, value: u8) -> bool {
 /// disk of both openings has no table to reveal the second opening: its data was overwritten, or read, by
 /// chance.
 #[test]
-fn a_device_without_a_table_that_was_used_apart_is_refused() {
+fn device_without_table_is_refused_after_separate_use() {
     let bench = bench(30);
     let (world, arena) = parts(&bench);
     bench.run(async move {
@@ -91,7 +91,7 @@ fn a_device_without_a_table_that_was_used_apart_is_refused() {
 /// The table of an interrupted opening was on the SSD alone, which was then lost for good. The disks hold
 /// everything, and were refused for ever.
 #[test]
-fn an_interrupted_opening_whose_table_is_gone_keeps_nobody_out() {
+fn volume_opens_if_table_of_interrupted_opening_is_lost() {
     let bench = bench(31);
     let (world, arena) = parts(&bench);
     bench.run(async move {
@@ -112,7 +112,7 @@ fn an_interrupted_opening_whose_table_is_gone_keeps_nobody_out() {
 
 /// The same, but the other disk had been failed while the volume was open: its data is older.
 #[test]
-fn an_interrupted_opening_brings_no_device_back_that_was_given_up_before() {
+fn interrupted_opening_does_not_revive_failed_device() {
     let bench = bench(32);
     let (world, arena) = parts(&bench);
     bench.run(async move {
@@ -133,7 +133,7 @@ fn an_interrupted_opening_brings_no_device_back_that_was_given_up_before() {
 /// One half was used without the other, and then the other without the first. Only the table of the first
 /// half knows, and this table is unreadable.
 #[test]
-fn a_half_whose_table_cannot_be_read_is_brought_up_to_date_only_if_it_is_given_up() {
+fn half_with_unreadable_table_is_rebuilt_only_after_exclusion() {
     let bench = bench(33);
     let (world, arena) = parts(&bench);
     let (both, all, disks) = (parts(&bench), bench.devices(), bench.disks.clone());
@@ -165,7 +165,7 @@ fn a_half_whose_table_cannot_be_read_is_brought_up_to_date_only_if_it_is_given_u
 /// A half was failed while the volume was open, and was not used since. This half is rebuilt though its
 /// table is unreadable: the devices that failed the half know everything.
 #[test]
-fn a_half_that_failed_and_whose_table_cannot_be_read_keeps_nobody_out() {
+fn failed_half_with_bad_table_is_rebuilt() {
     let bench = bench(38);
     let (world, arena) = parts(&bench);
     let (both, all) = (parts(&bench), bench.devices());
@@ -188,7 +188,7 @@ fn a_half_that_failed_and_whose_table_cannot_be_read_keeps_nobody_out() {
 /// A half failed just after the other had been resynchronised from it: its table calls the other half
 /// returning, though the failed half never continued alone.
 #[test]
-fn a_half_that_failed_when_the_other_was_up_to_date_again_is_no_half_used_apart() {
+fn half_failed_right_after_resync_of_peer_is_rebuilt() {
     let bench = bench(34);
     let (world, arena) = parts(&bench);
     let (both, all, disks) = (parts(&bench), bench.devices(), bench.disks.clone());
@@ -252,7 +252,7 @@ fn a_device_with_higher_numbers_does_not_come_back_to_an_open_volume() {
 /// The superblock of a new device was written before any table with the device: with the device, the volume
 /// was refused.
 #[test]
-fn a_replacement_that_was_interrupted_leaves_a_volume_that_opens() {
+fn volume_opens_after_interrupted_replacement() {
     let bench = bench(36);
     let (world, arena) = parts(&bench);
     bench.run(async move {
@@ -291,7 +291,7 @@ fn a_replacement_that_was_interrupted_leaves_a_volume_that_opens() {
 
 /// A table with a correct checksum, and with a device that has no room for superblocks.
 #[test]
-fn a_table_with_a_device_that_is_too_small_ends_no_opening_early() {
+fn opening_with_undersized_device_in_table_is_refused() {
     let bench = bench(37);
     let (world, arena) = parts(&bench);
     let disks = bench.disks.clone();

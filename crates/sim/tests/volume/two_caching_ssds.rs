@@ -127,7 +127,7 @@ fn left(world: &World, disks: &[Disk]) -> Vec<Disk> {
 /// flush made newer bytes durable at the disk. Without the journal 494 of 1000 blocks read as before, and
 /// were written over the newer bytes.
 #[test]
-fn what_was_written_back_and_overwritten_since_does_not_become_older() {
+fn overwritten_blocks_do_not_revert_after_journal_loss() {
     for (order, waits) in ORDERS.into_iter().flat_map(|order| [(order, false), (order, true)]) {
         run(1, async move |world| {
             let (disks, arena) = (disks(&world, order), Arena::new(MIB));
@@ -161,7 +161,7 @@ fn what_was_written_back_and_overwritten_since_does_not_become_older() {
 /// Blocks became dirty on the second SSD after the last checkpoint. Only the journal knew these blocks.
 /// Without the journal the blocks read as the disk's older bytes, though the SSD was there.
 #[test]
-fn what_became_dirty_since_is_whole() {
+fn blocks_dirtied_since_checkpoint_survive_journal_loss() {
     for order in ORDERS {
         run(2, async move |world| {
             let (disks, arena) = (disks(&world, order), Arena::new(MIB));
@@ -186,7 +186,7 @@ fn what_became_dirty_since_is_whole() {
 /// A block that was written back long ago left the cache, and the guest's write bypassed the cache: no
 /// record of the next flush named the block.
 #[test]
-fn a_clean_copy_that_goes_is_listed_before_the_disk_is_newer() {
+fn bypassing_write_is_never_stale_after_journal_loss() {
     for order in ORDERS {
         run(3, async move |world| {
             let (disks, arena) = (disks(&world, order), Arena::new(MIB));
@@ -238,7 +238,7 @@ fn without_the_list_dirty_blocks_read_as_errors() {
 /// the SSD with the journal, the bad place may have been the newer: the opening is refused, and after a
 /// repair no block is older.
 #[test]
-fn what_left_the_cache_is_listed_beside_a_bad_place() {
+fn evicted_blocks_stay_current_beside_bad_witness_page() {
     for (order, bad) in ORDERS.into_iter().flat_map(|order| [(order, 0), (order, 1)]) {
         run(5, async move |world| {
             let (disks, arena) = (disks(&world, order), Arena::new(MIB));
@@ -362,7 +362,7 @@ pub fn lives_end_with_one_of_two_ssds(seed: u64) -> (usize, usize) {
 }
 
 #[test]
-fn no_loss_of_the_ssd_with_the_journal_makes_what_is_elsewhere_older() {
+fn loss_of_journal_ssd_makes_no_surviving_data_stale() {
     let (mut whole, mut errors) = (0, 0);
     for seed in 0..30 {
         let counts = lives_end_with_one_of_two_ssds(seed);

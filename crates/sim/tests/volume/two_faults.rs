@@ -105,7 +105,7 @@ fn a_third_device(goes: Goes) -> [Result<u8, String>; 2] {
 }
 
 #[test]
-fn a_third_device_that_holds_no_copy_is_no_reason_to_lose_a_place_that_the_second_copy_has() {
+fn bad_home_block_stays_readable_beside_third_device() {
     let all = [Goes::No, Goes::BesideUndecided, Goes::LongAfter, Goes::AtOpening];
     let read = all.map(|goes| (goes, a_third_device(goes)));
     let wrong: Vec<_> = read.into_iter().filter(|(_, read)| *read != [Ok(value(5)), Ok(value(5))]).collect();
@@ -153,7 +153,7 @@ fn a_third_device_and_then_a_home(goes: Goes, stops: bool) -> Result<u8, String>
 }
 
 #[test]
-fn a_third_device_that_holds_no_copy_is_no_reason_why_a_volume_cannot_do_without_a_home() {
+fn home_device_can_be_lost_despite_uninvolved_third_device() {
     let mut wrong = Vec::new();
     for goes in [Goes::No, Goes::BesideUndecided, Goes::LongAfter, Goes::AtOpening] {
         // A volume of three devices is not served from one device if all devices served before.
@@ -168,7 +168,7 @@ fn a_third_device_that_holds_no_copy_is_no_reason_why_a_volume_cannot_do_without
 /// A bad place of a home, in a span in which the second copy of another extent missed a write. A guest can
 /// read the place; then the volume is stopped, and served again.
 #[test]
-fn a_stop_costs_nothing_that_could_be_read_before_it() {
+fn block_with_bad_home_stays_readable_after_stop() {
     let mut read = Vec::new();
     for stops in [false, true] {
         read.push(run(7, async move |world| {
@@ -222,11 +222,11 @@ async fn made(
     (volume, disks)
 }
 
-/// As [`a_stop_costs_nothing_that_could_be_read_before_it`], but the second copy of the extent becomes the
+/// As [`block_with_bad_home_stays_readable_after_stop`], but the second copy of the extent becomes the
 /// home at the stop, since the device of the home lacks a write in the span. The bad place is in the second
 /// copy.
 #[test]
-fn a_stop_makes_no_home_of_a_second_copy_that_cannot_be_read() {
+fn block_with_bad_second_copy_stays_readable_after_stop() {
     let mut read = Vec::new();
     for stops in [false, true] {
         read.push(run(9, async move |world| {
@@ -285,7 +285,7 @@ fn beside_a_bad_place(block_size: Bytes, behind: Option<Bytes>) -> Result<u8, St
 }
 
 #[test]
-fn a_write_to_a_sector_of_a_block_is_no_reason_to_lose_another_sector_that_the_second_copy_has() {
+fn sector_write_keeps_neighbour_readable_from_second_copy() {
     let mut wrong = Vec::new();
     for block_size in [KIB * 4, KIB * 16, KIB * 64] {
         for behind in [Some(MIB * 32), None] {
@@ -298,7 +298,7 @@ fn a_write_to_a_sector_of_a_block_is_no_reason_to_lose_another_sector_that_the_s
 
 /// The first MiB of an extent is decided, and both copies are alike there; then the home falls silent.
 #[test]
-fn a_guest_gets_what_both_copies_have_though_the_home_is_silent_and_the_extent_is_undecided_elsewhere() {
+fn silent_home_block_is_read_from_second_copy() {
     let read = run(3, async |world| {
         let it = crashed(&world, MIB * 2, false, |_, _| ()).await;
         it.disks[1].faults().set(slowly(500));
@@ -312,7 +312,7 @@ fn a_guest_gets_what_both_copies_have_though_the_home_is_silent_and_the_extent_i
 /// The second device is slow. A guest writes a whole block that is unreadable in the home, and the power
 /// fails before the acknowledgement. The block's flushed content is in the second copy.
 #[test]
-fn a_write_under_way_costs_nothing_that_was_flushed_to_a_slow_device() {
+fn write_in_flight_keeps_flushed_data_on_slow_device() {
     let mut lost = Vec::new();
     for step in 0..30 {
         let read = run(4, async move |world| {
@@ -435,7 +435,7 @@ fn given_up_before_the_target_is_flushed(on: usize, seed: u64) -> (usize, Vec<(u
 }
 
 #[test]
-fn what_a_resync_copied_is_durable_before_the_device_that_it_came_from_is_given_up() {
+fn resynced_data_is_durable_before_source_device_is_failed() {
     for on in [1, 2] {
         let (tried, older) = given_up_before_the_target_is_flushed(on, 5);
         assert!(tried > 0, "the device was not given up");
@@ -482,7 +482,7 @@ fn journals_of_both(fails: bool, hangs: bool, rest: u64) -> Result<u8, String> {
 }
 
 #[test]
-fn a_journal_that_fails_beside_a_device_that_does_not_answer_is_no_reason_to_refuse_a_volume() {
+fn volume_reopens_after_journal_failure_beside_silent_device() {
     let mut wrong = Vec::new();
     for (fails, hangs) in [(true, false), (false, true), (true, true)] {
         for rest in [0, 1000, 3000] {

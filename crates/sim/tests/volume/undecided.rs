@@ -394,24 +394,24 @@ fn either_device_may_be_lost_before_the_resync_after_a_crash_has_ended() {
 }
 
 #[test]
-fn any_of_three_devices_may_be_lost_once() {
+fn mirror_survives_loss_of_any_of_three_devices() {
     lives(40, |_| Variant { three: true, discards: true, ..Variant::default() });
 }
 
 #[test]
-fn discards_and_changes_of_the_policy_change_nothing_that_was_read() {
+fn discards_and_policy_changes_do_not_change_read_data() {
     lives(20, |_| Variant { discards: true, ..Variant::default() });
     lives(20, |_| Variant { defers: true, discards: true, ..Variant::default() });
 }
 
 #[test]
-fn bad_places_and_failed_requests_of_one_device_change_nothing_that_was_read() {
+fn bad_sectors_and_failed_requests_change_no_read_data() {
     lives(40, |seed| Variant { bad: Some((seed % 2) as usize), ..Variant::default() });
     lives(20, |seed| Variant { faults: Some((seed % 2) as usize), ..Variant::default() });
 }
 
 #[test]
-fn failed_flushes_of_one_device_change_nothing_that_was_read() {
+fn failed_flushes_do_not_change_read_data() {
     lives(20, |seed| Variant { flushes: Some((seed % 2) as usize), ..Variant::default() });
     let three = |seed: u64| Some((seed % 3) as usize);
     lives(20, |seed| Variant { flushes: three(seed), three: true, drains: true, ..Variant::default() });

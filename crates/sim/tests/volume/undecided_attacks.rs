@@ -145,7 +145,7 @@ pub fn run<T: 'static>(seed: u64, test: impl AsyncFnOnce(World) -> T + 'static) 
 /// An extent moves while a guest reads a block that is unreadable in the home: the guest receives the second
 /// copy, and flushes. The move has copied the content of the home.
 #[test]
-fn what_a_guest_was_given_stays_though_the_home_was_copied_before() {
+fn data_read_during_migration_does_not_change() {
     let (read, after) = run(1, async |world| {
         let torn = |disk: &Disk, home: Bytes| disk.poke(home + BLOCK * 5, &[222; 4096]);
         let it = crashed(&world, KIB * 128, false, torn).await;
@@ -192,19 +192,19 @@ fn two_bad_places(
 }
 
 #[test]
-fn a_second_copy_that_cannot_be_written_in_one_block_still_has_the_others() {
+fn unwritable_block_of_second_copy_leaves_all_blocks_readable() {
     assert_eq!(two_bad_places((20, Bad::UntilWritten), (10, Bad::ForEver), 20), []);
 }
 
 #[test]
-fn a_home_that_cannot_be_written_in_one_block_still_has_the_others() {
+fn unwritable_block_of_home_leaves_all_blocks_readable() {
     assert_eq!(two_bad_places((10, Bad::ForEver), (20, Bad::UntilWritten), 10), []);
 }
 
 /// The second device is silent for some seconds, while a guest reads a sound block of an extent. The home
 /// has a bad place elsewhere in the extent.
 #[test]
-fn a_device_that_does_not_answer_for_a_while_is_no_reason_to_lose_a_block_of_it() {
+fn silent_device_does_not_make_blocks_unreadable() {
     let mut lost = Vec::new();
     for asked in [20, 3] {
         let (read, given_up) = run(3, async move |world| {
@@ -231,7 +231,7 @@ fn a_device_that_does_not_answer_for_a_while_is_no_reason_to_lose_a_block_of_it(
 
 /// A block that the second copy missed lies beside undecided blocks, and the home has a bad place there.
 #[test]
-fn a_resync_ends_where_what_is_behind_lies_beside_a_bad_place_of_what_is_undecided() {
+fn resync_ends_beside_bad_place_in_undecided_blocks() {
     let (behind, read) = run(4, async |world| {
         let it = crashed(&world, MIB * 2, false, |_, _| ()).await;
         let tail = MIB - BLOCK;
@@ -259,7 +259,7 @@ enum Loss {
 /// The device that missed a write is lost; the other device has everything. In the same span, homes lie on
 /// both devices.
 #[test]
-fn the_device_that_missed_a_write_may_be_lost() {
+fn device_with_missed_write_can_be_lost() {
     let mut refused = Vec::new();
     for loss in [Loss::Live, Loss::AfterStop] {
         let failed = run(5, async move |world| {
@@ -324,13 +324,13 @@ fn missed(flushes: bool, has_power: bool, alone: bool) -> Result<u8, ErrorKind> 
 /// The flush does not record the stale copy: the write did so before its end. Without the record the span is
 /// dirty, and so undecided after the crash, and the older copy passes for the flushed copy.
 #[test]
-fn a_write_that_one_copy_missed_and_that_was_flushed_is_not_taken_back() {
+fn flushed_write_missed_by_one_copy_is_not_reverted() {
     is_not_taken_back(&[(true, false), (true, true)]);
 }
 
 /// As above without a flush: acknowledged writes outlive the daemon while the machine has power.
 #[test]
-fn a_write_that_one_copy_missed_outlives_the_daemon() {
+fn unflushed_write_missed_by_one_copy_survives_daemon_death() {
     is_not_taken_back(&[(false, true)]);
 }
 
@@ -349,7 +349,7 @@ fn is_not_taken_back(cases: &[(bool, bool)]) {
 /// No copies are made while a volume closes, so a guest's read of an undecided block is refused: the next
 /// opening, on either device, could find other content.
 #[test]
-fn what_is_undecided_is_not_read_while_a_volume_closes() {
+fn undecided_data_is_not_read_during_close() {
     let (refused, read, after) = run(8, async |world| {
         let it = crashed(&world, KIB * 128, false, |disk, home| disk.poke(home, &[222; 4096])).await;
         it.disks[1].faults().set(slowly(1000));
@@ -409,7 +409,7 @@ fn read_beside_a_write_that_fails(seed: u64, waits: bool) -> Option<(u8, u8)> {
 }
 
 #[test]
-fn what_is_read_beside_a_write_that_fails_and_then_flushed_does_not_change() {
+fn data_read_beside_failing_write_is_stable_after_flush() {
     for (waits, seeds) in [(false, 1..4), (true, 0..5)] {
         let read = seeds.filter_map(|seed| Some((seed, read_beside_a_write_that_fails(seed, waits)?)));
         let changed: Vec<_> = read.filter(|(_, (before, after))| before != after).collect();
@@ -420,7 +420,7 @@ fn what_is_read_beside_a_write_that_fails_and_then_flushed_does_not_change() {
 /// A device is lost at any time at which guests decide the content of a block; the other device then loses
 /// power.
 #[test]
-fn what_guests_read_while_a_device_is_lost_does_not_change() {
+fn data_read_during_device_loss_does_not_change() {
     let mut changed = Vec::new();
     for (lost, step) in (0..2).flat_map(|lost| (0..16).map(move |step| (lost, step))) {
         let (reads, after) = run(step, async move |world| {

@@ -110,7 +110,7 @@ fn dies(how: Death, is_home: bool, reads: bool, millis: u64) {
 
 /// With the spans and extents that `create` makes, of 64 MiB.
 #[test]
-fn the_home_dies_in_a_volume_as_create_makes_it() {
+fn home_death_loses_nothing_with_default_geometry() {
     for reads in [true, false] {
         let world = World::new(85);
         let arena = Arena::new(MIB * 4);
@@ -151,7 +151,7 @@ fn the_home_dies_in_a_volume_as_create_makes_it() {
 /// The first failing copy made its whole span stale, and then the volume could not do without the dying
 /// device.
 #[test]
-fn the_death_of_either_device_costs_nothing() {
+fn death_of_either_device_loses_nothing() {
     for (is_home, reads) in [(true, true), (true, false), (false, true), (false, false)] {
         for how in [Death::Gone, Death::Unreadable, Death::Hangs] {
             dies(how, is_home, reads, 0);
@@ -162,7 +162,7 @@ fn the_death_of_either_device_costs_nothing() {
 
 /// Each copy has a bad place, in different blocks of one extent.
 #[test]
-fn two_bad_places_in_different_blocks_cost_nothing() {
+fn bad_sectors_in_different_blocks_lose_nothing() {
     let bench = bench(82);
     let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
     bench.run(async move {
@@ -180,7 +180,7 @@ fn two_bad_places_in_different_blocks_cost_nothing() {
 
 /// One device has two bad places, in different extents of one span; the other device is sound.
 #[test]
-fn two_bad_places_of_one_device_cost_nothing() {
+fn two_bad_sectors_of_one_device_lose_nothing() {
     let bench = bench(84);
     let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
     bench.run(async move {
@@ -198,7 +198,7 @@ fn two_bad_places_of_one_device_cost_nothing() {
 
 /// After one bad place of a home, either device may still be lost.
 #[test]
-fn after_one_bad_place_either_device_may_be_lost() {
+fn either_device_can_be_failed_after_one_bad_sector() {
     for which in 0..2 {
         let bench = bench(83);
         let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
@@ -214,7 +214,7 @@ fn after_one_bad_place_either_device_may_be_lost() {
 
 /// A place of the home is unreadable: the other copy is as good, and answers.
 #[test]
-fn a_bad_place_of_a_home_costs_nothing_before_the_resync_has_ended() {
+fn bad_home_sector_before_end_of_resync_loses_nothing() {
     for bad in [Bad::UntilWritten, Bad::ForEver] {
         let bench = bench(71);
         let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
@@ -242,7 +242,7 @@ fn a_bad_place_of_a_home_costs_nothing_before_the_resync_has_ended() {
 
 /// Reads of the home do not wait again and again for a second copy on a silent device.
 #[test]
-fn a_device_that_does_not_answer_holds_up_reads_of_the_other_one_once() {
+fn silent_device_delays_reads_only_once() {
     let bench = bench(72);
     let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
     bench.run(async move {

@@ -473,7 +473,7 @@ fn live(seed: u64) {
 }
 
 #[test]
-fn now_one_device_fails_and_now_another_one() {
+fn mirror_survives_alternating_device_failures() {
     let seeds: u64 = std::env::var("BRAID_CRASH_SEEDS").map_or(30, |count| count.parse().expect("a number"));
     let first: u64 = std::env::var("BRAID_FIRST_SEED").map_or(0, |first| first.parse().expect("a number"));
     let mut failed = Vec::new();

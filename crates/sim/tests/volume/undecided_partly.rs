@@ -132,19 +132,19 @@ fn a_home_gives_way(is_late: bool) -> u8 {
 }
 
 #[test]
-fn a_home_with_a_bad_place_does_not_give_way_to_a_copy_that_lacks_what_was_flushed() {
+fn bad_home_is_not_exchanged_for_stale_copy() {
     assert_eq!(a_home_gives_way(false), 200);
 }
 
 #[test]
-fn a_home_that_is_late_does_not_give_way_to_a_copy_that_lacks_what_was_flushed() {
+fn late_home_is_not_exchanged_for_stale_copy() {
     assert_eq!(a_home_gives_way(true), 200);
 }
 
 /// A write that the second copy may receive later, and that fails on the home, in an extent that is
 /// undecided elsewhere.
 #[test]
-fn a_deferred_write_that_a_home_cannot_take_goes_to_the_other_copy() {
+fn deferred_write_rejected_by_home_goes_to_second_copy() {
     for (extent, behind) in [(0, MIB * 256), (0, Bytes(0))] {
         let bench = bench(802);
         let (world, arena) = (bench.world.clone(), bench.arena.clone());
@@ -166,7 +166,7 @@ fn a_deferred_write_that_a_home_cannot_take_goes_to_the_other_copy() {
 /// A home has one bad place, and the other device hangs: good sectors of the home are read without a wait
 /// for each sector.
 #[test]
-fn a_bad_place_beside_a_device_that_hangs_does_not_hold_up_a_guest_for_each_sector() {
+fn bad_sector_beside_hung_device_does_not_stall_reads() {
     for hangs in [0, 200, 1000] {
         let bench = bench(803);
         let (world, arena) = (bench.world.clone(), bench.arena.clone());
@@ -229,28 +229,28 @@ fn lost_by_a_crash(is_write: bool, waits: bool) -> Vec<(u64, String)> {
 }
 
 #[test]
-fn a_crash_while_a_home_gives_way_costs_nothing() {
+fn crash_in_home_exchange_loses_nothing() {
     assert_eq!(lost_by_a_crash(false, false), []);
 }
 
 #[test]
-fn a_crash_while_a_home_gives_way_to_a_write_costs_nothing() {
+fn crash_in_home_exchange_for_write_loses_nothing() {
     assert_eq!(lost_by_a_crash(true, false), []);
 }
 
 #[test]
-fn a_crash_while_a_home_gives_way_long_after_another_crash_costs_nothing() {
+fn crash_in_home_exchange_after_resync_loses_nothing() {
     assert_eq!(lost_by_a_crash(false, true), []);
 }
 
 #[test]
-fn a_crash_while_a_home_gives_way_to_a_write_long_after_another_crash_costs_nothing() {
+fn crash_in_home_exchange_for_later_write_loses_nothing() {
     assert_eq!(lost_by_a_crash(true, true), []);
 }
 
 /// Undecided spans are not stale: one bad place of a second copy must not make its device fail.
 #[test]
-fn what_is_undecided_counts_for_no_bound_of_what_is_behind() {
+fn undecided_blocks_do_not_count_toward_lag_bound() {
     let bench = bench(805);
     let (world, arena) = (bench.world.clone(), bench.arena.clone());
     bench.run(async move {
@@ -267,7 +267,7 @@ fn what_is_undecided_counts_for_no_bound_of_what_is_behind() {
 /// indispensable device answers again, the daemon dies, and the other device, which has a bad place, is
 /// lost.
 #[test]
-fn a_copy_of_a_sector_that_is_late_does_not_become_the_copy_of_another_one() {
+fn late_sector_copy_does_not_land_on_wrong_sector() {
     let mut wrong = Vec::new();
     for seed in 0..4 {
         let bench = bench(820 + seed);
@@ -316,7 +316,7 @@ fn a_copy_of_a_sector_that_is_late_does_not_become_the_copy_of_another_one() {
 
 /// A read by a handle that outlives the stop of its volume: another daemon may have opened the devices.
 #[test]
-fn a_read_after_a_stop_writes_nothing() {
+fn read_after_stop_writes_nothing() {
     let bench = bench(806);
     let (world, arena) = (bench.world.clone(), bench.arena.clone());
     bench.run(async move {

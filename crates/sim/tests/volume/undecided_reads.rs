@@ -53,7 +53,7 @@ async fn value_on(world: &World, arena: &Arena, disk: &Disk, seed: u64) -> Optio
 /// A request cannot copy, and asks the journal to record the span as behind. Before the record is durable,
 /// another request reads bytes without a second copy, and a flush promises these bytes.
 #[test]
-fn what_is_read_while_a_span_comes_to_be_behind_survives_the_home() {
+fn data_read_while_span_becomes_stale_survives_home_loss() {
     let mut changed = Vec::new();
     for seed in 0..24 {
         let bench = bench(100 + seed);
@@ -85,12 +85,12 @@ fn what_is_read_while_a_span_comes_to_be_behind_survives_the_home() {
 
 /// Epochs begin while spans are undecided.
 #[test]
-fn what_is_read_after_epochs_have_begun_survives_the_home() {
+fn data_read_with_epochs_survives_home_loss() {
     epochs_begin(false);
 }
 
 #[test]
-fn what_is_read_after_epochs_have_begun_survives_the_home_after_a_stop() {
+fn data_read_with_epochs_survives_stop_and_home_loss() {
     epochs_begin(true);
 }
 
@@ -133,7 +133,7 @@ fn epochs_begin(stops: bool) {
 
 /// The opening begins epochs while spans are undecided.
 #[test]
-fn what_is_read_after_an_opening_has_begun_epochs_survives_the_home() {
+fn data_read_after_opening_starts_epochs_survives_home_loss() {
     use braid_format::superblock::Layout;
     let mut changed = Vec::new();
     for seed in 0..8 {
@@ -210,7 +210,7 @@ impl Policy for Told {
 /// The home of an undecided extent has moved, and its new device loses its writes while a guest's read
 /// copies the home.
 #[test]
-fn what_a_home_that_has_moved_lost_does_not_reach_a_copy_that_is_undecided() {
+fn undecided_copy_gets_no_lost_writes_of_moved_home() {
     let mut wrong = Vec::new();
     for seed in 0..8 {
         let bench = bench(300 + seed);
@@ -289,12 +289,12 @@ async fn crashed_of_three(rt: &World, arena: &Arena) -> (Rig, Vec<Disk>, Told) {
 /// A guest reads an extent that has just moved, while all devices are sound: the other extents of its span
 /// are still undecided.
 #[test]
-fn a_read_of_what_has_just_moved_keeps_no_device_from_being_lost() {
+fn device_can_be_failed_after_read_of_moved_extent() {
     a_read_keeps_no_device_from_being_lost(true);
 }
 
 #[test]
-fn a_read_of_what_has_not_moved_keeps_no_device_from_being_lost() {
+fn device_can_be_failed_after_read_of_unmoved_extent() {
     a_read_keeps_no_device_from_being_lost(false);
 }
 
@@ -331,7 +331,7 @@ fn a_read_keeps_no_device_from_being_lost(moves: bool) {
 /// A device without a copy of an extent is lost, and a guest reads the extent. The journal still calls the
 /// extent dirty.
 #[test]
-fn what_is_read_after_the_loss_of_a_third_device_does_not_change() {
+fn data_read_after_third_device_loss_does_not_change() {
     let mut changed = Vec::new();
     for seed in 0..8 {
         let bench = bench(600 + seed);
@@ -355,7 +355,7 @@ fn what_is_read_after_the_loss_of_a_third_device_does_not_change() {
 /// An extra copy was made of an undecided block. Then the home cannot take a write elsewhere, and gives way
 /// to the other copy.
 #[test]
-fn what_an_extra_copy_has_of_a_home_that_gives_way_does_not_change_without_a_write() {
+fn cached_data_of_exchanged_home_does_not_change() {
     const LAST: Bytes = Bytes(62 << 20);
     let place = LAST + MIB + KIB * 512;
     let bench = bench(400);
@@ -403,7 +403,7 @@ fn what_an_extra_copy_has_of_a_home_that_gives_way_does_not_change_without_a_wri
 
 /// A late copy to a second copy must not overwrite newer writes.
 #[test]
-fn a_copy_that_is_late_lands_on_nothing_newer() {
+fn late_copy_does_not_overwrite_newer_write() {
     for seed in 0..40 {
         let bench = bench(700 + seed);
         let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());

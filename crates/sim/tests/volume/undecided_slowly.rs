@@ -29,7 +29,7 @@ async fn with_a_slow_second(world: &World) -> Crashed {
 
 /// The second device is slow, and has a block that is unreadable in the home.
 #[test]
-fn a_guest_gets_from_a_slow_device_what_the_home_cannot_give() {
+fn unreadable_home_block_is_read_from_slow_device() {
     let read = run(1, async |world| {
         let it = with_a_slow_second(&world).await;
         it.disks[0].spoil(it.home + BLOCK * 5..it.home + BLOCK * 6, Bad::UntilWritten);
@@ -40,7 +40,7 @@ fn a_guest_gets_from_a_slow_device_what_the_home_cannot_give() {
 
 /// The home cannot take a write of a whole block; the second device is slow, and can.
 #[test]
-fn a_write_goes_to_a_slow_device_alone_where_the_home_cannot_take_it() {
+fn write_rejected_by_home_goes_to_slow_second_device() {
     let (written, read) = run(2, async |world| {
         let it = with_a_slow_second(&world).await;
         it.disks[0].spoil(it.home + BLOCK * 5..it.home + BLOCK * 6, Bad::ForEver);
@@ -58,7 +58,7 @@ fn a_write_goes_to_a_slow_device_alone_where_the_home_cannot_take_it() {
 /// The second device is silent. The home takes eight seconds, less than the minute allowed to a device with
 /// an only copy.
 #[test]
-fn a_guest_waits_for_the_only_device_that_answers() {
+fn read_waits_for_only_answering_device() {
     let read = run(3, async |world| {
         let it = crashed(&world, KIB * 128, false, |_, _| ()).await;
         it.disks[1].faults().set(slowly(1000));
@@ -78,7 +78,7 @@ fn a_guest_waits_for_the_only_device_that_answers() {
 
 /// The home is silent, and is not failed, because it alone has a write. The second device is sound.
 #[test]
-fn a_guest_gets_from_the_second_device_what_a_silent_home_does_not_give() {
+fn read_of_silent_home_is_served_by_second_device() {
     let read = run(12, async |world| {
         let it = crashed(&world, KIB * 128, false, |_, _| ()).await;
         it.disks[1].faults().set(slowly(1000));
@@ -98,7 +98,7 @@ fn a_guest_gets_from_the_second_device_what_a_silent_home_does_not_give() {
 /// The second device fails one read, of a block outside the guest's request, and the home has a bad place
 /// there.
 #[test]
-fn a_read_that_fails_once_is_no_reason_to_lose_a_block_that_nobody_asked_for() {
+fn single_failed_read_loses_no_unrequested_block() {
     let read = run(4, async |world| {
         let it = crashed(&world, KIB * 128, false, |_, _| ()).await;
         let bad = Some(it.second + BLOCK * 20..it.second + BLOCK * 21);
@@ -114,7 +114,7 @@ fn a_read_that_fails_once_is_no_reason_to_lose_a_block_that_nobody_asked_for() {
 
 /// The second copy has just missed a write of another block of the extent, so the home cannot give way yet.
 #[test]
-fn a_home_that_cannot_give_way_yet_is_no_reason_to_lose_a_block_that_nobody_asked_for() {
+fn pending_home_exchange_loses_no_unrequested_block() {
     let (first, read) = run(5, async |world| {
         let it = crashed(&world, MIB * 2, false, |_, _| ()).await;
         it.disks[1].faults().set(slowly(1000));
@@ -136,7 +136,7 @@ fn a_home_that_cannot_give_way_yet_is_no_reason_to_lose_a_block_that_nobody_aske
 /// A block of the home is neither readable nor writable; guests read the block alone, and then with its
 /// neighbours.
 #[test]
-fn a_guest_gets_a_block_that_was_decided_together_with_one_that_was_not() {
+fn decided_block_is_readable_with_undecided_neighbour() {
     let read = run(13, async |world| {
         let it = crashed(&world, KIB * 128, false, |_, _| ()).await;
         it.disks[1].faults().set(slowly(1000));
@@ -162,7 +162,7 @@ fn a_guest_gets_a_block_that_was_decided_together_with_one_that_was_not() {
 /// Memory holds an extent as in the home, with blocks still undecided. Then the home gives way to the second
 /// copy, which has other content there.
 #[test]
-fn memory_keeps_nothing_of_a_home_that_gave_way_to_a_write() {
+fn memory_cache_keeps_no_data_of_exchanged_home() {
     let (read, after) = run(14, async |world| {
         let torn = |disk: &Disk, home: Bytes| disk.poke(home + BLOCK * 5, &[222; 4096]);
         let mut it = crashed(&world, KIB * 128, false, torn).await;
@@ -191,7 +191,7 @@ fn memory_keeps_nothing_of_a_home_that_gave_way_to_a_write() {
 /// Each device has a place that is neither readable nor writable, in different blocks of one extent: the
 /// guest asks for the block that the home has.
 #[test]
-fn a_guest_gets_what_the_home_has_though_another_block_of_it_is_bad() {
+fn good_home_block_is_read_despite_bad_home_neighbour() {
     let read = run(6, async |world| {
         let it = crashed(&world, KIB * 128, false, |_, _| ()).await;
         it.disks[1].faults().set(slowly(1000));
@@ -204,7 +204,7 @@ fn a_guest_gets_what_the_home_has_though_another_block_of_it_is_bad() {
 
 /// Two guests keep reading while the volume closes, each from one block to the next.
 #[test]
-fn guests_that_go_on_reading_do_not_keep_a_volume_from_closing() {
+fn steady_reads_do_not_prevent_close() {
     let closed = run(7, async |world| {
         let it = Rc::new(crashed(&world, KIB * 128, false, |_, _| ()).await);
         it.disks[1].faults().set(slowly(1000));
@@ -233,7 +233,7 @@ fn guests_that_go_on_reading_do_not_keep_a_volume_from_closing() {
 /// Half of the home's extent is bad, and the home takes two seconds to report each bad sector. The guest
 /// asks for a block that both copies have.
 #[test]
-fn a_guest_does_not_wait_for_all_bad_sectors_around_what_it_asks_for() {
+fn read_does_not_wait_for_neighbouring_bad_sectors() {
     let read = run(9, async |world| {
         let it = Rc::new(crashed(&world, MIB * 2, false, |_, _| ()).await);
         it.disks[1].faults().set(slowly(1000));
@@ -305,7 +305,7 @@ fn a_silent_device_may_be_lost_while_a_guest_decides() {
 }
 
 #[test]
-fn a_silent_device_may_be_lost_while_guests_write_where_copies_are_alike() {
+fn silent_device_can_be_lost_during_writes() {
     silent_first_device(false, 1);
     silent_first_device(false, 7);
 }
@@ -314,7 +314,7 @@ fn a_silent_device_may_be_lost_while_guests_write_where_copies_are_alike() {
 /// in other spans, so the journal records that a copy in the first span is behind. Then the daemon dies, and
 /// the former home is lost. An extent is a span, without neighbours.
 #[test]
-fn the_journal_does_not_say_behind_before_it_says_which_home_gave_way() {
+fn death_during_home_exchange_loses_no_flushed_data() {
     let mut lost = Vec::new();
     for (others, millis) in [1, 16].into_iter().flat_map(|o| (4000..9000).step_by(250).map(move |m| (o, m))) {
         let read = run(11, async move |world| {

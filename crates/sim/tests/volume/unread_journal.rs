@@ -118,7 +118,7 @@ fn begin_discards(rt: &World, volume: &Rig, mut rng: Rng, stop: &Rc<Cell<bool>>)
 /// Extents discarded in the batch had their old bytes again. The following opening found the batch, and the
 /// same extents read as zeros.
 #[test]
-fn what_one_opening_has_read_the_next_one_reads_too() {
+fn later_opening_reads_same_data_after_unreadable_journal() {
     let seeds = std::env::var("BRAID_CRASH_SEEDS").map_or(4, |count| count.parse().unwrap());
     (0..seeds).for_each(one_journal_is_not_read);
 }

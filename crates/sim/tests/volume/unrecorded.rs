@@ -142,11 +142,11 @@ fn seeds() -> u64 {
 }
 
 #[test]
-fn a_write_that_one_copy_missed_does_not_turn_older_if_the_other_one_is_lost() {
+fn stale_copy_is_not_read_after_peer_loss() {
     (0..seeds()).for_each(a_copy_misses_a_write);
 }
 
 #[test]
-fn what_a_disk_lost_by_the_flush_of_idle_spans_is_copied_when_the_disk_is_back() {
+fn writes_lost_by_flush_of_idle_spans_are_resynced() {
     (0..seeds()).for_each(a_flush_loses_idle_spans);
 }

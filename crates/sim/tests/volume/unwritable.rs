@@ -156,7 +156,7 @@ async fn try_mirror(bench: &Bench, device: usize, bad: Bad, how: CreateOptions, 
 }
 
 #[test]
-fn a_mirror_opens_without_a_device_that_cannot_be_written() {
+fn mirror_opens_without_unwritable_device() {
     for device in 0..2 {
         for (at, bad) in EACH.into_iter().enumerate() {
             for closes in [false, true] {
@@ -169,7 +169,7 @@ fn a_mirror_opens_without_a_device_that_cannot_be_written() {
 }
 
 #[test]
-fn a_volume_that_writes_behind_opens_without_a_device_that_cannot_be_written() {
+fn pass_volume_opens_without_unwritable_device() {
     for device in 0..2 {
         for (at, bad) in [Bad::Table, Bad::All].into_iter().enumerate() {
             for closes in [false, true] {
@@ -213,7 +213,7 @@ fn the_only_current_copies_are_not_left_out() {
 
 /// With one copy of everything, a bad place under one of two tables costs nothing.
 #[test]
-fn a_bad_table_of_a_volume_with_one_copy_is_spared() {
+fn volume_with_one_copy_tolerates_bad_device_table() {
     for device in 0..2 {
         let bench = bench(210 + device as u64);
         let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
@@ -245,7 +245,7 @@ fn a_bad_table_of_a_volume_with_one_copy_is_spared() {
 
 /// The SSD is a clean cache. The disk, which has everything, cannot be left out.
 #[test]
-fn a_clean_cache_that_cannot_be_written_is_forgotten() {
+fn volume_opens_without_unwritable_clean_cache() {
     for bad in [Bad::Superblocks, Bad::All, Bad::AllAndFlushes, Bad::Flushes] {
         let bench = cached::bench(220, MIB * 8, MIB * 8);
         let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
@@ -271,7 +271,7 @@ fn a_clean_cache_that_cannot_be_written_is_forgotten() {
 }
 
 #[test]
-fn a_volume_with_epochs_opens_without_a_device_that_cannot_be_written() {
+fn epoch_volume_opens_without_unwritable_device() {
     for device in 0..2 {
         for bad in EACH {
             let bench = cached::bench(230, MIB * 16, MIB * 40);
@@ -302,7 +302,7 @@ fn a_volume_with_epochs_opens_without_a_device_that_cannot_be_written() {
 /// The second device was used alone, and is unwritable now. The superblock of the first, older device does
 /// not know of this use: the first device was served, without later flushed data.
 #[test]
-fn an_older_device_is_not_served_instead_of_a_newer_one_that_cannot_be_written() {
+fn stale_device_is_not_served_for_unwritable_newer_device() {
     for device in 0..2 {
         for bad in EACH {
             let bench = bench(235);
@@ -331,7 +331,7 @@ fn an_older_device_is_not_served_instead_of_a_newer_one_that_cannot_be_written()
 /// The map on the second device is damaged, and the first device is readable. A repair without the first
 /// device would give up all extents of the damaged pages.
 #[test]
-fn a_repair_gives_up_nothing_that_a_device_which_cannot_be_written_still_has() {
+fn repair_is_refused_if_only_unwritable_device_has_map() {
     let bench = bench(240);
     let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
     let all = bench.devices();
@@ -360,7 +360,7 @@ fn a_repair_gives_up_nothing_that_a_device_which_cannot_be_written_still_has() {
 /// other device has all of these writes. If the next opening dies before the loss of the device is recorded,
 /// the log is in doubt.
 #[test]
-fn the_pending_log_counts_without_a_device_that_cannot_flush() {
+fn pending_log_is_replayed_without_unflushable_device() {
     for device in 0..2 {
         let bench = bench(250 + device as u64);
         let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());

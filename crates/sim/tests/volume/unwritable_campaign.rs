@@ -37,7 +37,7 @@ async fn guest(world: World, volume: Rig, arena: Arena, known: Known, ends: Nano
 /// daemon, or a clean stop, also during an opening. An opening may be refused if the other device lacked
 /// data. Once the device is good again an opening must succeed, and no flushed data may be lost.
 #[test]
-fn devices_that_go_bad_between_two_openings_lose_nothing_that_was_flushed() {
+fn devices_failing_between_openings_lose_no_flushed_data() {
     for seed in 0..60 {
         campaign(seed);
     }

@@ -13,7 +13,7 @@ use braid_sim::{Disk, DiskOptions, FaultPlan, Faults, Faulty, World};
 /// A write to a block with a clean extra copy on the SSD failed with the SSD, though both required copies
 /// had been written.
 #[test]
-fn a_cache_that_vanishes_costs_no_guest_an_error() {
+fn vanished_cache_causes_no_guest_errors() {
     for seed in 0..12 {
         let policy = ["ssd-first,cache=50%", "ssd-first,cache=90%", "cache"][seed as usize % 3];
         let world = World::new(800 + seed);
@@ -51,7 +51,7 @@ fn states(volume: &Volume<World, Faulty<Disk>>) -> Vec<DeviceState> {
 
 /// The loss was noticed at the next write, of the policy's state or of a checkpoint: minutes later.
 #[test]
-fn a_device_that_nobody_asks_is_missed_within_ten_seconds() {
+fn vanished_idle_device_is_failed_within_ten_seconds() {
     for gone in 0..3 {
         let world = World::new(830);
         let rt = world.clone();
@@ -69,7 +69,7 @@ fn a_device_that_nobody_asks_is_missed_within_ten_seconds() {
 /// A bad sector in one superblock copy is no reason to fail a device. A cause that takes all devices away is
 /// no reason to fail a single device.
 #[test]
-fn a_quiet_device_is_given_up_only_if_it_alone_answers_nothing() {
+fn bad_sector_or_total_loss_fails_no_device() {
     let world = World::new(831);
     let rt = world.clone();
     world.block_on(async move {

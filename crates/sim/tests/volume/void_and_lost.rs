@@ -84,7 +84,7 @@ fn regions(superblock: &Superblock) -> Vec<Region> {
 /// was given up, because the half under rebuild had a ring. Flushes succeeded, and after a crash neither
 /// ring was read: flushed data was gone, and the volume passed for clean.
 #[test]
-fn a_region_is_not_given_up_for_one_on_a_device_that_is_being_brought_up_to_date() {
+fn bad_region_beside_rebuild_loses_no_flushed_data() {
     for_each((80, mirror()), regions, async |bench, volume, region| {
         let (world, arena) = (&bench.world, &bench.arena);
         let what = format!("{region}");

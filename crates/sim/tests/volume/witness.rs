@@ -79,14 +79,14 @@ pub fn an_ssd_that_forgot_promised_batches_is_refused() {
 }
 
 #[test]
-fn an_ssd_whose_journal_ends_before_what_was_promised_is_refused_by_name() {
+fn ssd_with_lost_journal_batches_is_refused_by_name() {
     an_ssd_that_forgot_promised_batches_is_refused();
 }
 
 /// The disk beside the SSD with the journal was restored to an older state of the same opening, or lied
 /// about flushes. The check said "clean", and flushed data in new extents read as zeros.
 #[test]
-fn a_disk_that_forgot_what_it_had_said_was_durable_is_refused_by_name() {
+fn disk_with_lost_flushes_is_refused_by_name() {
     for (seed, policy) in ["hdd-only", "stripe"].into_iter().enumerate() {
         let bench = bench(70 + seed as u64);
         let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
@@ -121,7 +121,7 @@ fn a_disk_that_forgot_what_it_had_said_was_durable_is_refused_by_name() {
 
 /// A crash at any instant accuses no disk, even if the power fails during a page write.
 #[test]
-fn a_power_cut_of_sound_disks_accuses_none_of_them() {
+fn sound_disks_are_not_refused_after_power_cut() {
     for seed in 0..24 {
         let bench = bench(80 + seed);
         let (world, arena, mut disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
@@ -160,7 +160,7 @@ fn a_power_cut_of_sound_disks_accuses_none_of_them() {
 /// A disk that lies about flushes, until the power fails: a volume that opens silently has all noted
 /// batches.
 #[test]
-fn no_power_cut_of_a_disk_that_lies_hides_a_batch_that_was_noted() {
+fn lying_disk_hides_no_noted_batch_after_power_cut() {
     let mut refusals = 0;
     for seed in 0..24 {
         let bench = bench(100 + seed);
@@ -203,7 +203,7 @@ fn no_power_cut_of_a_disk_that_lies_hides_a_batch_that_was_noted() {
 
 /// A volume on one device, or all devices restored to an older state: only the host knows.
 #[test]
-fn the_host_notices_that_all_devices_are_older_than_it_noted() {
+fn host_note_refuses_older_state_of_all_devices() {
     let bench = bench(2);
     let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
     bench.run(async move {
@@ -290,14 +290,14 @@ pub fn what_was_flushed_to_the_disk_does_not_read_as_zeros_without_its_map() {
 }
 
 #[test]
-fn an_extent_whose_map_was_lost_with_the_ssd_reads_as_an_error() {
+fn extent_with_lost_map_reads_as_error() {
     what_was_flushed_to_the_disk_does_not_read_as_zeros_without_its_map();
 }
 
 /// Two pages named the same batch. If the new extent had a lower number, the page with fewer extents
 /// counted: the extent read as zeros.
 #[test]
-fn an_extent_that_was_listed_last_is_not_forgotten() {
+fn newest_listed_extent_is_remembered_after_ssd_loss() {
     let bench = bench(33);
     let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
     bench.run(async move {
@@ -316,7 +316,7 @@ fn an_extent_that_was_listed_last_is_not_forgotten() {
 
 /// After a clean shutdown the disk's image is complete: nothing is lost except data on the SSD.
 #[test]
-fn after_a_clean_shutdown_the_loss_of_the_ssd_costs_nothing_that_lies_on_the_disk() {
+fn ssd_loss_after_clean_shutdown_keeps_data_on_disk() {
     let bench = bench(40);
     let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
     bench.run(async move {
@@ -336,7 +336,7 @@ fn after_a_clean_shutdown_the_loss_of_the_ssd_costs_nothing_that_lies_on_the_dis
 /// The opening without the SSD is interrupted, at any step: extents given up do not become zeros at the next
 /// opening.
 #[test]
-fn an_interrupted_opening_without_the_ssd_forgets_nothing_of_what_is_lost() {
+fn interrupted_opening_without_ssd_remembers_lost_extents() {
     for seed in 0..30 {
         let bench = bench(50 + seed);
         let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());

@@ -65,7 +65,7 @@ fn one(bench: &Bench, disk: &Disk) -> Vec<Faulty<Disk>> {
 /// One read took both pages, and a read error passed for a volume without a witness: eight extents that had
 /// been flushed to the disk read as zeros without the SSD.
 #[test]
-fn without_the_ssd_a_witness_that_cannot_be_read_is_refused() {
+fn unreadable_witness_is_refused_without_ssd() {
     for spoils in [&[0usize][..], &[1], &[0, 1]] {
         for rots in [false, true] {
             run(10, async move |bench| {
@@ -139,7 +139,7 @@ fn after_a_shutdown_no_opening_needs_the_witness() {
 /// A place of the witness was unwritable. The flush was acknowledged, and no page listed the newly placed
 /// extents on the disk: without the SSD these extents read as zeros.
 #[test]
-fn a_page_that_cannot_be_written_goes_to_the_other_place() {
+fn extents_stay_listed_if_one_witness_page_is_unwritable() {
     for bad in 0..2 {
         run(30, async move |bench| {
             let (world, arena) = (bench.world.clone(), bench.arena.clone());
@@ -168,7 +168,7 @@ fn a_page_that_cannot_be_written_goes_to_the_other_place() {
 /// Both places are unwritable for a while. The witness is written once the disk accepts writes, even without
 /// further changes.
 #[test]
-fn a_witness_that_could_not_be_written_is_tried_again() {
+fn failed_witness_write_is_retried() {
     run(40, async move |bench| {
         let (world, arena) = (bench.world.clone(), bench.arena.clone());
         let volume = made(&bench).await;

@@ -81,7 +81,7 @@ fn with_bad(disk: &Disk, at: Bytes, wrong: Wrong) -> Faulty<Disk> {
 /// Every page went to the one remaining place. The proof named the page, and a crash that tore the next page
 /// left a page older by more than one: a sound disk was accused.
 #[test]
-fn a_page_in_the_other_place_satisfies_the_proof() {
+fn witness_page_in_second_place_satisfies_proof() {
     for (bad, wrong) in [(0, Wrong::Sector), (1, Wrong::Sector), (0, Wrong::Writes), (1, Wrong::Writes)] {
         let bench = bench(10);
         let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
@@ -188,7 +188,7 @@ fn a_power_cut_beside_a_worn_place_accuses_no_sound_disk() {
 /// The disk was restored to an older state, and one or both places of its newest page were unreadable or
 /// rotten: the disk passed for a device without a witness.
 #[test]
-fn an_unreadable_page_beside_an_older_one_is_refused() {
+fn unreadable_witness_page_beside_older_page_is_refused() {
     let bench = bench(20);
     let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
     bench.run(async move {
@@ -237,7 +237,7 @@ fn an_unreadable_page_beside_an_older_one_is_refused() {
 
 /// A proof of an older version names no page: the volume opens as under the older version.
 #[test]
-fn a_proof_that_names_no_page_refuses_no_witness() {
+fn proof_without_page_number_refuses_no_witness() {
     let bench = bench(30);
     let (world, arena, disks) = (bench.world.clone(), bench.arena.clone(), bench.disks.clone());
     bench.run(async move {

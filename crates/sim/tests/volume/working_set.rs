@@ -53,7 +53,7 @@ fn migrations(volume: &Rig) -> u64 {
 }
 
 #[test]
-fn what_is_read_often_moves_in_the_first_pause_and_only_then() {
+fn hot_extents_move_only_in_first_pause() {
     run("working-set,stripe=even,water-mark=0%", async |rt, disks, volume, arena| {
         for _ in 0..4 {
             for extent in 0..16 {
@@ -107,7 +107,7 @@ fn the_campaigns_have_something_to_move() {
 /// A volume that checks its devices, or plans, again and again keeps a processor and disks awake for
 /// nothing.
 #[test]
-fn an_hour_of_idle_time_takes_few_turns_of_the_engine_once_nothing_is_worth_moving() {
+fn idle_hour_takes_few_engine_turns_after_last_move() {
     run("working-set,stripe=even,water-mark=0%", async |rt, disks, volume, arena| {
         for round in 0..64 {
             read(&volume, &arena, round % 16).await;

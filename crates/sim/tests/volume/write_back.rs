@@ -97,7 +97,7 @@ fn all() -> ByteRange {
 }
 
 #[test]
-fn the_dirty_blocks_of_an_extent_are_written_back_as_one_request() {
+fn dirty_blocks_of_extent_are_written_back_together() {
     on_dirty(async |case| {
         case.begin(Move::WriteBack { range: all() });
         case.sleep(1_000).await;
@@ -108,7 +108,7 @@ fn the_dirty_blocks_of_an_extent_are_written_back_as_one_request() {
 }
 
 #[test]
-fn blocks_that_are_apart_are_written_back_without_what_is_between_them() {
+fn scattered_dirty_blocks_are_written_back_without_gaps() {
     on_dirty(async |case| {
         case.begin(Move::WriteBack { range: all() });
         case.sleep(1_000).await;
@@ -129,7 +129,7 @@ fn blocks_that_are_apart_are_written_back_without_what_is_between_them() {
 
 /// A disk reads and writes an extent in less time than it takes to position for each of its blocks.
 #[test]
-fn what_lies_between_several_dirty_blocks_is_written_with_them_unless_the_disk_cannot_read_it() {
+fn gaps_between_several_dirty_blocks_are_written_if_readable() {
     for readable in [true, false] {
         on_dirty(async move |case| {
             case.begin(Move::WriteBack { range: all() });
@@ -160,7 +160,7 @@ fn what_lies_between_several_dirty_blocks_is_written_with_them_unless_the_disk_c
 /// A guest writes to blocks in flight to the disk: the home then has older bytes, so the extra copies must
 /// stay dirty.
 #[test]
-fn what_a_guest_writes_during_a_write_back_stays_dirty() {
+fn block_written_during_write_back_stays_dirty() {
     on_dirty(async |case| {
         case.begin(Move::WriteBack { range: all() });
         let (mut pass, mut overtaken) = (0, 0);

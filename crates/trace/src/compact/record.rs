@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sequential_read_of_the_same_length_takes_one_byte_beside_its_time() {
+    fn repeated_sequential_read_takes_one_byte() {
         let mut before = Before::new(0);
         let mut bytes = Vec::new();
         let read = |at, offset| Arrival {

@@ -78,7 +78,7 @@ fn min(blocks: &[u64], room: usize) -> u64 {
 }
 
 #[test]
-fn lru_and_belady_are_what_plain_lists_are() {
+fn lru_and_belady_miss_as_often_as_list_models() {
     for seed in 0..4 {
         let blocks = mixed(seed, 1500);
         let references = references(&blocks);
@@ -121,7 +121,7 @@ fn no_eviction_is_better_than_belady_and_each_misses_every_block_once() {
 
 /// The purpose of these policies: a scan evicts no popular block.
 #[test]
-fn all_but_lru_keep_popular_blocks_through_scans() {
+fn scan_resistant_evictions_miss_less_than_lru() {
     let references = references(&mixed(9, 20_000));
     let of_lru = misses(&references, Eviction::Lru, 200);
     for eviction in [Eviction::S3Fifo, Eviction::Sieve, Eviction::Arc, Eviction::Lirs, Eviction::WTinyLfu] {
@@ -132,7 +132,7 @@ fn all_but_lru_keep_popular_blocks_through_scans() {
 
 /// A loop over one block more than the cache has room for: LRU never hits, LIRS keeps its LIR blocks.
 #[test]
-fn a_loop_that_does_not_fit_is_lost_to_lru_and_not_to_lirs() {
+fn oversized_loop_misses_under_lru_but_not_lirs() {
     let blocks: Vec<u64> = (0..50).flat_map(|_| 0..101).collect();
     let references = references(&blocks);
     assert_eq!(misses(&references, Eviction::Lru, 100), 5050);
@@ -146,7 +146,7 @@ fn missed(cache: &mut dyn Cache, blocks: &str) -> String {
 }
 
 #[test]
-fn the_hand_of_sieve_spares_what_was_visited_and_stays_where_it_was() {
+fn sieve_hand_spares_visited_blocks_and_keeps_position() {
     let mut sieve = sieve::Sieve::new(4, 26);
     assert_eq!(missed(&mut sieve, "abcdac"), "abcd");
     // From the oldest: a is spared, b is evicted. The hand is at c.
@@ -159,7 +159,7 @@ fn the_hand_of_sieve_spares_what_was_visited_and_stays_where_it_was() {
 }
 
 #[test]
-fn s3_fifo_promotes_what_is_used_twice_and_remembers_what_left() {
+fn s3_fifo_promotes_reused_blocks_and_remembers_evicted_blocks() {
     let mut cache = s3_fifo::S3Fifo::new(10, 26);
     // b is used twice more in the small queue, and stays in the cache when the others are evicted.
     assert_eq!(missed(&mut cache, "abbbcdefghij"), "abcdefghij");
@@ -175,7 +175,7 @@ fn s3_fifo_promotes_what_is_used_twice_and_remembers_what_left() {
 }
 
 #[test]
-fn arc_adapts_to_what_it_forgot() {
+fn arc_keeps_twice_used_blocks_through_a_scan() {
     let mut arc = arc::Arc::new(4, 26);
     // a and b are used twice: T2. Then a scan goes through T1 alone.
     assert_eq!(missed(&mut arc, "aabbcdefgh"), "abcdefgh");
@@ -185,7 +185,7 @@ fn arc_adapts_to_what_it_forgot() {
 }
 
 #[test]
-fn w_tiny_lfu_admits_what_was_used_more_often() {
+fn w_tiny_lfu_keeps_frequent_blocks_over_new_blocks() {
     let mut cache = w_tiny_lfu::WTinyLfu::new(4, 26);
     assert_eq!(missed(&mut cache, "abcdabcabc"), "abcd");
     // A block used once is used less often than a, b and c, and only passes the window.
@@ -194,7 +194,7 @@ fn w_tiny_lfu_admits_what_was_used_more_often() {
 }
 
 #[test]
-fn requests_are_references_to_their_blocks_and_flushes_are_none() {
+fn requests_reference_each_block_but_discards_do_not() {
     let mut collector = Collector::new(1.0, usize::MAX);
     collector.add(&record(10, 3, Op::Write));
     collector.add(&record(11, 1, Op::Read));
@@ -235,7 +235,7 @@ fn a_sample_tells_the_curve_of_the_whole() {
 }
 
 #[test]
-fn an_eviction_is_known_by_its_name() {
+fn eviction_is_parsed_from_the_name() {
     for eviction in Eviction::ALL {
         assert_eq!(eviction.name().parse(), Ok(eviction));
     }

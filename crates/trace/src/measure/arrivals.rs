@@ -99,7 +99,7 @@ mod tests {
     use braid_base::Rng;
 
     #[test]
-    fn fine_bins_say_nearly_what_times_say() {
+    fn fine_bins_approximate_exact_times() {
         let mut rng = Rng::new(3);
         let mut at = 0;
         let times: Vec<u64> = (0..100_000)

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn uniform_arrivals_have_a_slope_of_one_and_a_burst_of_zero() {
+    fn uniform_arrivals_have_slope_one_and_bursts_have_zero() {
         let uniform = of((0..65_536).map(|n| n * 1_000_003));
         assert!((uniform.entropy_slope - 1.0).abs() < 0.01, "{}", uniform.entropy_slope);
         assert_eq!(uniform.entropy_bits.len(), 22);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cascade_of_uneven_halves_has_the_slope_that_theory_gives_it() {
+    fn uneven_cascade_has_the_theoretical_entropy_slope() {
         // The b-model of Wang et al.: recursively, one half of each interval gets the share b of the
         // requests. The slope is the entropy of (b, 1 - b): for 0.8, 0.722 bits.
         let mut rng = Rng::new(9);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn no_requests_and_one_request_have_no_burstiness() {
+    fn fewer_than_two_requests_have_no_burstiness() {
         assert_eq!(of(std::iter::empty()).entropy_bits, []);
         assert_eq!(of(std::iter::once(0)).entropy_slope, 0.0);
         assert!(of([0, u64::MAX].into_iter()).entropy_bits[1] > 0.99);

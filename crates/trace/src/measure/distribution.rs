@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_step_holds_what_it_stands_for() {
+    fn step_rounds_values_down_within_resolution() {
         for value in (0..100_000).chain([1 << 40, (1 << 40) + 12_345, u64::MAX]) {
             let low = lowest(step(value));
             assert!(low <= value && value - low <= value / STEPS, "{value}: {low}");

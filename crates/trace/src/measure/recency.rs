@@ -113,7 +113,7 @@ mod tests {
     use braid_base::Rng;
 
     #[test]
-    fn distances_are_those_of_a_list_in_order_of_use() {
+    fn distances_match_a_list_in_order_of_use() {
         let (mut recency, mut rng) = (Recency::new(), Rng::new(5));
         let mut positions = vec![None; 300];
         let mut list: Vec<usize> = Vec::new();

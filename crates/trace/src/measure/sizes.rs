@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_sizes_that_occur() {
+    fn percentiles_are_observed_sizes() {
         let mut counting = Counting::default();
         (1..=100).for_each(|n| counting.add(Op::Read, n * 512));
         counting.add(Op::Write, 4096);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn more_sizes_than_any_trace_has_are_rounded_and_cost_no_more_memory() {
+    fn excess_sizes_are_rounded_to_bound_memory() {
         let mut counting = Counting::default();
         (1..=200_000).for_each(|n| counting.add(Op::Read, n));
         assert!(counting.read.len() <= MOST_SIZES + 40);

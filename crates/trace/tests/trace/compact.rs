@@ -56,13 +56,13 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_written_comes_back(arrivals in some_arrivals(), zstd: bool) {
+    fn written_arrivals_are_read_back_unchanged(arrivals in some_arrivals(), zstd: bool) {
         let compression = if zstd { BlockCompression::Zstd(1) } else { BlockCompression::None };
         prop_assert_eq!(read(&write(&Header::default(), compression, &arrivals)), arrivals);
     }
 
     #[test]
-    fn wherever_it_is_cut_off_whole_blocks_are_read(arrivals in some_arrivals(), block in 1..50usize, cut: u64) {
+    fn truncated_trace_yields_all_whole_blocks(arrivals in some_arrivals(), block in 1..50usize, cut: u64) {
         let mut writer = CompactWriter::open(Vec::new(), &Header::default(), BlockCompression::None).unwrap();
         // End of each block, and number of records up to there.
         let mut ends = vec![(writer.out().len(), 0)];
@@ -102,7 +102,7 @@ fn three_blocks() -> (Vec<u8>, Vec<usize>) {
 }
 
 #[test]
-fn what_its_recorder_had_no_room_for_is_said() {
+fn dropped_records_of_the_recorder_are_reported() {
     let mut writer = CompactWriter::open(Vec::new(), &Header::default(), BlockCompression::None).unwrap();
     sequence(3).iter().for_each(|arrival| writer.push(arrival).unwrap());
     let bytes = writer.finish(12_345).unwrap();
@@ -115,7 +115,7 @@ fn what_its_recorder_had_no_room_for_is_said() {
 }
 
 #[test]
-fn a_damaged_block_costs_its_own_records_alone() {
+fn damaged_block_loses_no_records_of_intact_blocks() {
     let (bytes, begins) = three_blocks();
     for at in begins[1] + 48..begins[2] {
         let mut bytes = bytes.clone();
@@ -139,7 +139,7 @@ fn after_a_damaged_head_reading_goes_on_with_the_next_block() {
 }
 
 #[test]
-fn what_comes_after_the_end_is_noticed() {
+fn data_after_the_end_is_reported() {
     let (bytes, _) = three_blocks();
     let (said, given) = problems(&[&bytes[..], &bytes].concat(), &Options::default());
     assert_eq!((given, said.len()), (30, 1));
@@ -187,7 +187,7 @@ fn a_complete_file_need_not_be_read_to_be_surveyed() {
 }
 
 #[test]
-fn what_no_reader_would_take_is_not_written() {
+fn writer_rejects_invalid_arrivals() {
     let mut writer = CompactWriter::open(Vec::new(), &Header::default(), BlockCompression::None).unwrap();
     writer.push(&arrival(10, Op::Read, 0, 512)).unwrap();
     for wrong in [

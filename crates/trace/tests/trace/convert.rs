@@ -34,7 +34,7 @@ fn all_kinds() -> Vec<Arrival> {
 }
 
 #[test]
-fn the_compact_format_keeps_everything() {
+fn compact_conversion_keeps_all_arrivals() {
     let all = all_kinds();
     let (what, bytes) = converted(&trace(&all), Target::Compact(BlockCompression::Zstd(1)));
     assert_eq!((what.records, what.left_out_records, what.rounded_records), (5, 0, 0));
@@ -42,7 +42,7 @@ fn the_compact_format_keeps_everything() {
 }
 
 #[test]
-fn fio_keeps_all_but_the_finer_times() {
+fn fio_conversion_loses_only_finer_times() {
     let all = all_kinds();
     for target in [Target::Fio2, Target::Fio3] {
         let (what, text) = converted(&trace(&all), target);
@@ -65,13 +65,13 @@ fn spc_has_no_flushes_and_no_discards_and_addresses_in_sectors() {
 }
 
 #[test]
-fn spc_becomes_itself_again_with_its_asus() {
+fn spc_converts_to_identical_spc_with_asus() {
     let text = b"3,10,512,w,0.000000000\n0,20,1024,r,0.000000001\n3,30,512,r,5.123456789\n";
     assert_eq!(converted(text, Target::Spc).1, text);
 }
 
 #[test]
-fn devices_survive_the_compact_format_where_their_places_are_known() {
+fn devices_survive_the_compact_format_if_places_are_known() {
     let text = b"sda read\n";
     assert!(Reader::open(&text[..], &Options::default()).is_err());
     let text = b"fio version 3 iolog\n0 /dev/sda read 0 512\n1 /dev/sdb write 512 512\n";
@@ -92,7 +92,7 @@ fn devices_survive_the_compact_format_where_their_places_are_known() {
 }
 
 #[test]
-fn a_destination_that_fails_is_an_error() {
+fn failing_destination_is_an_error() {
     struct Full;
     impl std::io::Write for Full {
         fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {

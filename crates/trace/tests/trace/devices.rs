@@ -16,7 +16,7 @@ fn file(text: &[u8]) -> (tempfile::TempDir, std::path::PathBuf) {
 }
 
 #[test]
-fn a_file_is_read_twice_so_that_each_device_gets_the_room_it_needs_in_order_of_their_numbers() {
+fn survey_packs_devices_by_number_before_reading() {
     let (_folder, path) = file(TWO);
     let trace = TraceFile::open(&path, &Options::default(), None).unwrap();
     let survey = trace.survey();
@@ -34,7 +34,7 @@ fn a_file_is_read_twice_so_that_each_device_gets_the_room_it_needs_in_order_of_t
 }
 
 #[test]
-fn what_is_read_once_has_its_devices_a_fixed_span_apart_in_order_of_appearance() {
+fn one_pass_reading_spaces_devices_in_order_of_appearance() {
     let records = records(TWO, &Options::default());
     assert_eq!(records[1].arrival.request.offset, TIB + Bytes(4096 * 512));
     assert_eq!((records[1].device, records[1].within), (1, Bytes(4096 * 512)));
@@ -45,7 +45,7 @@ fn what_is_read_once_has_its_devices_a_fixed_span_apart_in_order_of_appearance()
 }
 
 #[test]
-fn one_device_can_be_picked_out_at_its_own_addresses() {
+fn single_device_is_read_at_original_addresses() {
     let only = Options { device: Some("10".to_owned()), ..Options::default() };
     let records = records(TWO, &only);
     assert_eq!(records[1].arrival.request.offset, Bytes(8192 * 512));
@@ -56,7 +56,7 @@ fn one_device_can_be_picked_out_at_its_own_addresses() {
 }
 
 #[test]
-fn a_layout_of_another_trace_is_refused() {
+fn layout_of_a_different_trace_is_rejected() {
     let places = vec![Place { device: "10".to_owned(), base: Bytes::ZERO, span: TIB }];
     let other = Options { layout: Layout::Packed(places), ..Options::default() };
     let error = error(TWO, &other);
@@ -102,7 +102,7 @@ fn a_device_too_many_ends_the_trace_with_an_error() {
 }
 
 #[test]
-fn a_file_that_is_missing_or_is_a_pipe_is_named() {
+fn missing_or_special_file_is_named_in_the_error() {
     let open =
         |path: &str| TraceFile::open(path.as_ref(), &Options::default(), None).err().unwrap().to_string();
     assert!(open("/no/such/trace").contains("/no/such/trace"));

@@ -14,7 +14,7 @@ fn read(bytes: &[u8]) -> Result<Vec<(u64, Op, u64, u64)>, Error> {
 /// Regression: a trace with carriage returns as line ends gave "1 bad line of more than 64 KiB", and exit
 /// status 0.
 #[test]
-fn marks_quotes_and_line_ends_of_other_programs_change_nothing() {
+fn byte_order_marks_quotes_and_line_ends_are_ignored() {
     let expected = read(LINES.join("\n").as_bytes()).unwrap();
     assert_eq!(expected.len(), 3);
     for end in ["\r", "\r\n", "\n", "\n\n"] {
@@ -32,13 +32,13 @@ fn marks_quotes_and_line_ends_of_other_programs_change_nothing() {
 
 /// A MiB and more of carriage returns is split like any other text.
 #[test]
-fn carriage_returns_end_lines_beyond_what_is_looked_at_first() {
+fn carriage_returns_end_lines_beyond_the_first_buffer() {
     let text = "0,8,512,r,0.5\r".repeat(100_000);
     assert_eq!(read(text.as_bytes()).unwrap().len(), 100_000);
 }
 
 #[test]
-fn a_file_of_an_iolog_may_have_blanks_in_its_name() {
+fn iolog_file_names_may_contain_blanks() {
     let text = "fio version 3 iolog\n0 my disk add\n1 my disk open\n2 my disk read 4096 512\n3 my read 1 write 0 512\n4 my disk sync\n";
     let mut reader = Reader::open(text.as_bytes(), &Options::default()).unwrap();
     let found: Vec<_> = reader.by_ref().map(Result::unwrap).collect();
@@ -49,7 +49,7 @@ fn a_file_of_an_iolog_may_have_blanks_in_its_name() {
 
 /// Regression: a tar archive of one file was read as the file itself, except for its first line.
 #[test]
-fn archives_compressions_and_encodings_that_are_not_read_are_named() {
+fn unsupported_archives_and_encodings_are_named() {
     let mut tar = b"trace.csv".to_vec();
     tar.resize(257, 0);
     tar.extend_from_slice(b"ustar\x0000");
@@ -71,7 +71,7 @@ fn archives_compressions_and_encodings_that_are_not_read_are_named() {
 
 /// Regression: such a trace gave an empty load, and a scripted study continued without requests.
 #[test]
-fn a_trace_without_one_good_line_is_an_error() {
+fn trace_without_valid_lines_is_an_error() {
     let bad = "0,x,512,r,0.5\n".repeat(10);
     let options = Options { format: Some("spc".parse().unwrap()), ..Options::default() };
     let mut reader = Reader::open(bad.as_bytes(), &options).unwrap();

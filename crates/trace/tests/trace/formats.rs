@@ -100,7 +100,7 @@ fn blktraces(big: bool) -> Vec<u8> {
 }
 
 #[test]
-fn each_format_is_detected_by_its_content() {
+fn each_format_is_detected_by_content() {
     let (oracle, little, big) = (oracle_general(), blktraces(false), blktraces(true));
     let (first, second) = (vscsi(1), vscsi(2));
     for (bytes, format) in [
@@ -135,7 +135,7 @@ fn each_format_is_detected_by_its_content() {
 }
 
 #[test]
-fn the_traces_of_clouds_and_desktops_mean_what_their_readmes_say() {
+fn cloud_and_desktop_traces_are_read_as_documented() {
     let one = 1 << 40;
     let read = |bytes| arrivals(bytes);
     assert_eq!(
@@ -250,7 +250,7 @@ fn cloudphysics_has_scsi_commands() {
 }
 
 #[test]
-fn of_blkparse_one_event_of_each_request_counts() {
+fn blkparse_counts_one_event_per_request() {
     let queued = [
         (0, Read, 223_498 * 512, 4096),
         (1_000, Write, 51_200, 8192),
@@ -287,7 +287,7 @@ fn blktrace_is_read_in_both_byte_orders() {
 }
 
 #[test]
-fn five_columns_differ_in_their_units() {
+fn five_column_formats_differ_in_units() {
     let tebibyte = 1 << 40;
     assert_eq!(
         arrivals(DISKSIM),
@@ -308,7 +308,7 @@ fn five_columns_differ_in_their_units() {
 }
 
 #[test]
-fn where_content_is_ambiguous_the_format_can_be_named() {
+fn ambiguous_content_is_read_as_the_named_format() {
     let (format, layout) = (Some(Format::DiskSim), Layout::Apart(Bytes(1 << 50)));
     let disksim = Options { format, layout, ..Options::default() };
     assert_eq!(records(MSR_CUT, &disksim)[0].arrival.request.len, Bytes(4096 * 512));
@@ -347,7 +347,7 @@ fn fio_version_3_has_microseconds() {
 
 /// fio's manual and fio itself define a wait differently. Both kinds of files exist.
 #[test]
-fn waits_of_fio_version_2_are_until_a_time_if_they_grow_and_one_after_another_if_not() {
+fn fio_2_waits_are_absolute_if_rising_else_relative() {
     assert_eq!(
         arrivals(FIO2),
         [(0, Read, 0, 4096), (100_000_000, Write, 4096, 512), (250_000_000, Flush, 0, 0)]
@@ -358,13 +358,13 @@ fn waits_of_fio_version_2_are_until_a_time_if_they_grow_and_one_after_another_if
 }
 
 #[test]
-fn a_heading_comments_empty_lines_and_some_bad_lines_hide_no_format() {
+fn headings_comments_and_bad_lines_do_not_hide_format() {
     let text = [&b"# from the repository\n\nASU,LBA,Size,Opcode,Timestamp\nrubbish\n"[..], SPC, SPC].concat();
     assert_eq!(Reader::open(&text[..], &Options::default()).unwrap().format(), Format::Spc);
 }
 
 #[test]
-fn an_unknown_format_is_refused_with_the_known_ones() {
+fn unknown_format_is_rejected_with_the_known_formats() {
     for bytes in [
         &b"Dear Sir or Madam,\nI write to you\n"[..],
         b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0>\0",
@@ -391,7 +391,7 @@ fn a_bad_line_is_named_by_number_counted_and_skipped() {
 }
 
 #[test]
-fn of_many_bad_lines_the_first_are_kept_and_all_are_counted() {
+fn bad_lines_are_counted_but_only_twenty_kept() {
     let text = [SPC, &b"0,1,512,x,0.5\n".repeat(100_000)].concat();
     let named = Options { format: Some(Format::Spc), ..Options::default() };
     let mut reader = Reader::open(&text[..], &named).unwrap();
@@ -401,7 +401,7 @@ fn of_many_bad_lines_the_first_are_kept_and_all_are_counted() {
 }
 
 #[test]
-fn strict_gives_what_comes_before_the_first_bad_line_and_then_says_the_remedy() {
+fn strict_reading_stops_at_the_first_bad_line() {
     let text = b"0,1,512,r,0.5\n0,1,512,r,0.5\n0,1,512,x,0.5\n0,1,512,r,0.5\n";
     let strict = Options { strict: true, ..Options::default() };
     let mut reader = Reader::open(&text[..], &strict).unwrap();
@@ -428,7 +428,7 @@ fn rubbish_between_records_of_blktrace_is_skipped() {
 }
 
 #[test]
-fn units_that_a_format_does_not_have_are_refused() {
+fn units_foreign_to_a_format_are_rejected() {
     let block = Options { block: Some(Bytes(4096)), ..Options::default() };
     assert!(matches!(error(MSR, &block), Error::Options(_)));
     let unit = Options { time_unit: Some(Nanos(1)), ..Options::default() };
@@ -448,7 +448,7 @@ fn a_stretched_clock_can_be_set_right() {
 }
 
 #[test]
-fn times_that_run_backwards_are_put_in_order_or_counted() {
+fn backward_times_are_sorted_or_counted() {
     let text = b"0,1,512,r,5.0\n0,2,512,r,1.0\n0,3,512,r,9.0\n";
     let blocks = |window: usize| {
         let mut reader = Reader::open(&text[..], &Options { window, ..Options::default() }).unwrap();

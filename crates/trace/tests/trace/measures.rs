@@ -17,7 +17,7 @@ fn of(arrivals: impl IntoIterator<Item = Arrival>, limits: Limits) -> Measured {
 const SECOND: u64 = 1_000_000_000;
 
 #[test]
-fn a_trace_that_can_be_counted_by_hand() {
+fn small_trace_has_hand_counted_measures() {
     let trace = [
         arrival(0, Read, 0, 8192),
         arrival(SECOND, Read, 8192, 4096),
@@ -46,7 +46,7 @@ fn a_trace_that_can_be_counted_by_hand() {
 }
 
 #[test]
-fn nothing_has_measures_too() {
+fn empty_trace_has_finite_measures() {
     let found = of([], Limits::default());
     assert_eq!((found.requests.requests, found.footprint.footprint_blocks), (0, 0));
     let json = serde_json::to_string(&found).unwrap();
@@ -64,7 +64,7 @@ fn skewed(count: u64, blocks: u64, seed: u64) -> impl Iterator<Item = Arrival> {
 }
 
 #[test]
-fn miss_ratios_are_those_of_an_lru_cache() {
+fn miss_ratios_match_an_lru_cache() {
     let found = of(skewed(20_000, 2_000, 1), Limits::default());
     assert_eq!(found.miss_ratios.method, Method::Exact);
     for point in &found.miss_ratios.points {
@@ -90,7 +90,7 @@ fn miss_ratios_are_those_of_an_lru_cache() {
 }
 
 #[test]
-fn a_sample_of_blocks_says_nearly_what_all_of_them_say() {
+fn sampled_blocks_approximate_the_exact_measures() {
     let trace = || skewed(400_000, 200_000, 2);
     let exact = of(trace(), Limits::default());
     let sampled = of(trace(), Limits { blocks: 8_192 });
@@ -108,7 +108,7 @@ fn a_sample_of_blocks_says_nearly_what_all_of_them_say() {
 }
 
 #[test]
-fn the_hottest_fifth_of_blocks_has_the_references_that_it_was_given() {
+fn hottest_fifth_of_blocks_has_the_expected_share() {
     // 100 blocks: every fifth gets 16 references, all others get 1. The share is 20 * 16 of 400.
     let each = |block: u64| if block.is_multiple_of(5) { 16 } else { 1 };
     let trace =
@@ -119,7 +119,7 @@ fn the_hottest_fifth_of_blocks_has_the_references_that_it_was_given() {
 }
 
 #[test]
-fn the_working_set_is_what_each_window_touches() {
+fn working_set_counts_bytes_touched_per_window() {
     // Each of 128 windows of 2^26 ns touches 10 constant blocks and 1 block of its own.
     let window = 1u64 << 26;
     let trace = (0..128).flat_map(|n| {
@@ -133,7 +133,7 @@ fn the_working_set_is_what_each_window_touches() {
 }
 
 #[test]
-fn streams_that_alternate_are_streams() {
+fn alternating_streams_count_as_streams() {
     let trace = (0..1000u64).map(|n| arrival(n, Read, n % 4 * (1 << 30) + n / 4 * 4096, 4096));
     let seeks = of(trace, Limits::default()).seeks;
     assert_eq!(seeks.sequential_share, 0.0);

@@ -31,7 +31,7 @@ fn read(path: &Path, options: &Options) -> (TraceFile, Vec<Record>) {
 }
 
 #[test]
-fn parts_of_a_trace_are_merged_by_time_into_what_was_cut() {
+fn parts_are_merged_by_time_into_the_whole_trace() {
     let (folder, parts) = folder();
     let both = PathBuf::from(format!("{}+{}", parts.join("b").display(), parts.join("a").display()));
     for options in [Options::default(), Options { speed: 2.0, ..Options::default() }] {
@@ -49,7 +49,7 @@ fn parts_of_a_trace_are_merged_by_time_into_what_was_cut() {
 }
 
 #[test]
-fn touched_extents_of_parts_are_those_of_the_whole() {
+fn touched_extents_of_parts_match_the_whole_trace() {
     let (folder, parts) = folder();
     let open = |path: &Path| TraceFile::open_touched(path, &Options::default(), Bytes(4096)).unwrap();
     let places = |(parts, compaction): (TraceFile, Compaction)| -> Vec<_> {
@@ -61,7 +61,7 @@ fn touched_extents_of_parts_are_those_of_the_whole() {
 }
 
 #[test]
-fn a_file_that_is_not_part_of_a_trace_is_named() {
+fn file_foreign_to_a_trace_is_named_in_error() {
     let (_folder, parts) = folder();
     let error = |path: &Path| TraceFile::open(path, &Options::default(), None).err().unwrap().to_string();
     let empty = parts.join("empty");

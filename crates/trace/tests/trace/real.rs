@@ -106,7 +106,7 @@ fn lru_hits_as_much_of_oltp_as_the_arc_paper_says() {
 }
 
 #[test]
-fn twenty_two_asus_lie_one_after_another() {
+fn twenty_two_asus_are_packed_in_order() {
     let Some(path) = shared("financial1-first10000.spc.zst") else { return };
     let file = TraceFile::open(&path, &Options::default(), None).unwrap();
     let survey = file.survey();

@@ -59,7 +59,7 @@ fn trace(version: u16) -> Vec<u8> {
 }
 
 #[test]
-fn versions_1_to_4_are_detected_and_mean_the_same() {
+fn srt_versions_1_to_4_give_equal_arrivals() {
     let expected = [
         (0, Read, 51_200, 8192),
         (900_000_000, Write, 59_392, 8192),
@@ -78,7 +78,7 @@ fn versions_1_to_4_are_detected_and_mean_the_same() {
 }
 
 #[test]
-fn a_device_is_a_disk_with_all_of_its_partitions() {
+fn srt_device_is_a_disk_with_all_partitions() {
     let trace = trace(4);
     let mut reader = Reader::open(&trace[..], &Options::default()).unwrap();
     let devices: Vec<u16> = reader.by_ref().map(|record| record.unwrap().device).collect();
@@ -97,7 +97,7 @@ fn units_can_be_set() {
 }
 
 #[test]
-fn files_of_one_trace_are_put_in_order_by_their_dates() {
+fn files_of_one_trace_are_ordered_by_date() {
     let folder = tempfile::tempdir().unwrap();
     let part = |hour: &str, sector| {
         let heading = HEADING.replace("15:00:00", hour);
@@ -113,7 +113,7 @@ fn files_of_one_trace_are_put_in_order_by_their_dates() {
 }
 
 #[test]
-fn bad_records_are_counted_and_the_next_one_is_read() {
+fn bad_records_are_counted_and_skipped() {
     let usual = Options::default();
     for bad in [
         Request { id: (4, 4), ..FIRST }.bytes(),
@@ -139,7 +139,7 @@ fn bad_records_are_counted_and_the_next_one_is_read() {
 }
 
 #[test]
-fn other_versions_are_refused() {
+fn unknown_srt_versions_are_rejected() {
     let newer = [HEADING.as_bytes(), &Request { id: (6, 1), ..FIRST }.bytes()].concat();
     let named = Options { format: Some(Format::Srt), ..Options::default() };
     for options in [&named, &Options::default()] {
@@ -151,7 +151,7 @@ fn other_versions_are_refused() {
 }
 
 #[test]
-fn a_heading_without_a_date_that_can_be_read_begins_at_zero() {
+fn heading_without_readable_date_starts_at_zero() {
     let dated = |date: &str| {
         let heading = HEADING.replace("Sun Apr 26 15:00:00 1992", date);
         [heading.as_bytes(), &trace(4)[HEADING.len()..]].concat()

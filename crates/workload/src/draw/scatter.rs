@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_number_has_a_place_of_its_own() {
+    fn scatter_gives_each_number_a_distinct_place() {
         for n in [1, 2, 3, 7, 64, 1000, 4097, 65_536] {
             let scatter = Scatter::new(n, &mut Rng::new(n));
             let mut taken = vec![false; n as usize];

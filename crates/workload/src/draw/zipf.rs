@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_of_the_first_are_those_of_the_sums() {
+    fn zipf_shares_match_exact_sums() {
         for s in [0.0, 0.7, 1.0, 1.3] {
             let zipf = Zipf::new(100_000, s);
             let sum = |m: u64| (1..=m).map(|k| (k as f64).powf(-s)).sum::<f64>();

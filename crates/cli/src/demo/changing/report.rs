@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn each_phase_has_its_best_and_the_default_policy_its_distance_from_that() {
+    fn report_marks_best_policy_and_default_share_per_phase() {
         let report = report();
         let shares: Vec<f64> = report.runs.iter().map(|run| run.share_of_best).collect();
         assert_eq!(shares, [0.25, 1.0, 1.0, 0.5, 1.0, 0.5, 0.7, 1.0]);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_figure_is_told_and_one_policy_alone_is_compared_with_none() {
+    fn late_figures_are_reported_and_lone_policy_is_uncompared() {
         let report = report();
         assert!(report.too_slow.as_ref().is_some_and(|told| told.contains("1 of 8")), "{report:?}");
         assert!(report.text().contains(report.too_slow.as_deref().unwrap()));

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_record_is_found_and_an_older_one_that_is_missing_is_told() {
+    fn newest_record_is_found_and_missing_older_record_fails() {
         for records in [0, 1, 700, 5000] {
             assert_eq!(newest_of(&file(records)), Ok(records));
         }
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_acknowledged_and_is_not_there_is_lost() {
+    fn missing_acknowledged_commits_count_as_lost() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(path_of(directory.path(), 0), file(700)).unwrap();
         std::fs::write(path_of(directory.path(), 1), file(901)).unwrap();
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_commit_until_they_are_ended() {
+    fn writers_commit_until_ended() {
         let directory = tempfile::tempdir().unwrap();
         let writers = Writers::start(directory.path(), 2).unwrap();
         while writers.commits() < 100 {

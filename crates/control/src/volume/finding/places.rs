@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_beside_a_device_are_found_and_small_ones_left_out() {
+    fn large_files_beside_a_device_are_found() {
         let dir = tempfile::tempdir().unwrap();
         let large = dir.path().join("large");
         fs::File::create(&large).unwrap().set_len(8 << 20).unwrap();

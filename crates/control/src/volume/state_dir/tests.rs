@@ -16,7 +16,7 @@ fn record(name: &str) -> VolumeRecord {
 }
 
 #[test]
-fn a_record_comes_back_as_it_was_saved_and_goes_when_forgotten() {
+fn record_is_loaded_as_saved_and_removed_when_forgotten() {
     let dir = tempfile::tempdir().unwrap();
     let state = StateDir::new(&dir.path().join("deep/state")).unwrap();
     let record = record("vault");
@@ -31,7 +31,7 @@ fn a_record_comes_back_as_it_was_saved_and_goes_when_forgotten() {
 }
 
 #[test]
-fn an_unknown_volume_is_refused_with_the_known_ones() {
+fn unknown_volume_is_refused_with_the_known_names() {
     let dir = tempfile::tempdir().unwrap();
     let state = StateDir::new(dir.path()).unwrap();
     state.save(&record("vault")).unwrap();
@@ -49,7 +49,7 @@ fn a_record_of_a_newer_version_is_left_alone() {
 }
 
 #[test]
-fn names_that_lead_out_of_the_directory_are_refused() {
+fn invalid_volume_names_are_refused() {
     let long = "x".repeat(64);
     for wrong in ["", ".", "..", "a/b", "../x", "-x", ".x", "a b", "ä", long.as_str()] {
         assert!(wrong.parse::<VolumeName>().is_err(), "{wrong}");

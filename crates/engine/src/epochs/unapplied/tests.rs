@@ -16,7 +16,7 @@ fn ranges(ranges: usize) -> Most {
 }
 
 #[test]
-fn only_extents_that_the_journal_has_and_nobody_recorded_are_left() {
+fn journaled_extents_are_unapplied_until_recorded() {
     let all = unapplied(&[]);
     assert_eq!((all.left(), all.is_done()), (Bytes(8 + 16 + 5 + 2), false));
     assert_eq!([0, 1, 2, 4, 9].map(|e| all.bit_of(ExtentId(e))), [Some(0), Some(1), None, Some(2), Some(3)]);
@@ -33,7 +33,7 @@ fn only_extents_that_the_journal_has_and_nobody_recorded_are_left() {
 }
 
 #[test]
-fn what_guests_wait_for_comes_first_and_what_fails_is_passed_over() {
+fn awaited_extent_comes_first_and_failed_extent_is_skipped() {
     let all = unapplied(&[]);
     assert_eq!(all.next(ranges(1)), [0]);
     all.want(3);
@@ -73,7 +73,7 @@ fn damaged_unapplied(recorded: &[u8], is_given_up: fn(ExtentId) -> bool) -> Unap
 }
 
 #[test]
-fn what_is_damaged_is_not_applied_until_a_guest_writes_all_of_it() {
+fn damaged_extent_is_applied_only_after_full_overwrite() {
     let some = damaged_unapplied(&[], |_| false);
     assert_eq!(some.damaged_ranges(), [Bytes(20)..Bytes(24), Bytes(144)..Bytes(148)]);
     assert_eq!(some.next(ranges(100)), [0, 2]);
@@ -99,7 +99,7 @@ fn what_is_damaged_is_not_applied_until_a_guest_writes_all_of_it() {
 }
 
 #[test]
-fn what_was_given_up_is_recorded_without_anything_applied() {
+fn discarded_damaged_extent_has_nothing_to_apply() {
     let some = damaged_unapplied(&[], |extent| extent == ExtentId(1));
     assert_eq!(some.damaged_extents(), [ExtentId(9)]);
     assert_eq!((some.next(ranges(100)), some.pieces_of(1, EXTENT).journaled), (vec![0, 1, 2], vec![]));
@@ -107,7 +107,7 @@ fn what_was_given_up_is_recorded_without_anything_applied() {
 
 /// A journal may have more extents than a page has bits.
 #[test]
-fn extents_share_bits_if_these_do_not_suffice() {
+fn extents_share_bits_if_page_has_too_few() {
     let extents = BITS as u64 + 1;
     let unapplied = Unapplied::new(index(&[(0..extents * 16, Some(0))]), EXTENT, &[], |_| false);
     assert_eq!(unapplied.bit_of(ExtentId(1)), Some(0));

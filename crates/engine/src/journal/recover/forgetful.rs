@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_batch_may_lie_in_one_journal_if_nobody_promised_it() {
+    fn unpromised_newest_batch_may_lie_in_one_journal() {
         assert_eq!(judged([0, 0], &[], 0), []);
         assert_eq!(judged([9, 9], &[7, 8, 9], 9), []);
         assert_eq!(judged([9, 8], &[7, 8, 9], 8), []);
@@ -79,13 +79,13 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_that_ends_before_a_promised_batch_is_forgetful() {
+    fn journal_ending_before_promised_batch_is_forgetful() {
         assert_eq!(judged([9, 8], &[7, 8, 9], 9), [1]);
         assert_eq!(judged([0, 9], &[9], 9), [0], "a checkpoint has left one batch");
     }
 
     #[test]
-    fn a_journal_that_lacks_more_than_the_newest_batch_is_forgetful() {
+    fn journal_lacking_two_newest_batches_is_forgetful() {
         assert_eq!(judged([7, 9], &[7, 8, 9], 0), [0]);
         assert_eq!(judged([0, 9], &[8, 9], 0), [0]);
     }
@@ -93,14 +93,14 @@ mod tests {
     /// After a loss of both journals, numbers are left out. A promised number that no journal has accuses no
     /// device.
     #[test]
-    fn numbers_that_no_batch_has_accuse_nobody() {
+    fn skipped_batch_numbers_accuse_no_device() {
         assert_eq!(judged([10, 21], &[9, 10, 21], 20), []);
         assert_eq!(judged([10, 21], &[9, 10, 21], 21), [0]);
         assert_eq!(judged([10, 10], &[9, 10], 20), []);
     }
 
     #[test]
-    fn a_journal_that_could_not_be_read_whole_is_not_judged() {
+    fn partly_unreadable_journal_is_not_judged() {
         let end = |id, newest, is_whole| RingEnd { device: DeviceId(id), newest, is_whole };
         assert_eq!(forgetful(&[end(0, 3, false), end(1, 9, true)], &[3, 8, 9], 9), []);
     }

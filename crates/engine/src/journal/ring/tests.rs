@@ -43,7 +43,7 @@ fn push(ring: &mut Ring, place: Bytes, room: Bytes) {
 }
 
 #[test]
-fn a_batch_that_failed_leaves_no_number_to_another() {
+fn consecutive_batches_get_consecutive_numbers() {
     let mut ring = Ring::new(MIB, VecDeque::new(), 7);
     assert_eq!((ring.push(Bytes::ZERO, PAGE), ring.push(PAGE, PAGE)), (7, 8));
 }

@@ -2,7 +2,7 @@ use super::*;
 
 /// Ranges of deferred writes in flight count separately, until a deferred write ends in the same block.
 #[test]
-fn an_extent_lacks_what_has_completed_and_not_what_has_only_begun() {
+fn extent_lacks_deferred_write_only_after_completion() {
     let shape = Shape::new(Bytes(1 << 24), Bytes(1 << 17), Bytes(1 << 12), 2, 8);
     let (mut behind, extent, span, most) = (Behind::new(shape), ExtentId(25), SpanId(3), Bytes(u64::MAX));
     let start = shape.bytes_of(extent).start;
@@ -31,7 +31,7 @@ fn an_extent_lacks_what_has_completed_and_not_what_has_only_begun() {
 
 /// The bug: a write refused by the journal left its range stale, so that the home alone was read.
 #[test]
-fn a_deferred_write_that_is_cancelled_leaves_behind_what_others_defer() {
+fn cancelled_deferred_write_keeps_blocks_of_overlapping_writes() {
     let shape = Shape::new(Bytes(1 << 24), Bytes(1 << 17), Bytes(1 << 12), 2, 8);
     let (mut behind, extent, span, most) = (Behind::new(shape), ExtentId(25), SpanId(3), Bytes(u64::MAX));
     let start = shape.bytes_of(extent).start;
@@ -52,7 +52,7 @@ fn a_deferred_write_that_is_cancelled_leaves_behind_what_others_defer() {
 /// Otherwise the batch would end after the batch that clears the span. The span would count as recorded
 /// behind although the journal says "clean".
 #[test]
-fn a_span_is_not_cleared_while_a_batch_that_speaks_of_it_is_on_its_way() {
+fn span_is_not_cleared_before_intent_in_flight_ends() {
     let shape = Shape::new(Bytes(1 << 24), Bytes(1 << 17), Bytes(1 << 12), 2, 8);
     let (mut behind, span) = (Behind::new(shape), SpanId(3));
     let missed = shape.bytes_of(ExtentId(25));

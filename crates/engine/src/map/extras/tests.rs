@@ -107,7 +107,7 @@ fn step(extras: &mut Extras, model: &mut Model, rng: &mut Rng, places: u64) {
 }
 
 #[test]
-fn they_behave_as_two_plain_maps() {
+fn extras_match_model_of_two_plain_maps() {
     for (seed, places) in [1, 2, 7, 32].into_iter().enumerate() {
         let mut rng = Rng::new(seed as u64);
         let (mut extras, mut model) = (Extras::new(DEVICES.into(), places), Model::default());
@@ -123,7 +123,7 @@ fn they_behave_as_two_plain_maps() {
 
 /// Recovery meets block slots in the order of pages and records, not in the order of their allocation.
 #[test]
-fn what_was_loaded_in_any_order_is_as_if_it_had_been_taken() {
+fn extras_loaded_in_any_order_match_model() {
     for seed in 0..20 {
         let (mut rng, places) = (Rng::new(seed), 1 + Rng::new(seed).below(9));
         let (mut extras, mut model) = (Extras::new(DEVICES.into(), places), Model::default());
@@ -156,7 +156,7 @@ fn what_was_loaded_in_any_order_is_as_if_it_had_been_taken() {
 }
 
 #[test]
-fn a_place_that_no_extent_slot_has_is_not_loaded() {
+fn block_slot_outside_extent_slot_is_not_loaded() {
     let mut extras = Extras::new(1, 8);
     let extra = Extra { slot: SlotNumber(5), place: 8, dirty: true };
     assert!(!extras.load(DeviceId(0), BlockId(1), extra));
@@ -183,7 +183,7 @@ fn a_cached_block_takes_at_most_15_5_bytes() {
 }
 
 #[test]
-fn neighbours_get_block_slots_side_by_side_as_far_as_there_are_any() {
+fn block_slots_are_taken_in_adjacent_runs() {
     let mut extras = Extras::new(1, 8);
     let (device, first, second) = (DeviceId(0), SlotNumber(3), SlotNumber(9));
     assert!(extras.divide(device, first) && extras.divide(device, second));

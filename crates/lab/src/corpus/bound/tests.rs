@@ -58,7 +58,7 @@ fn hits(blocks: &[i64], room: usize, choose_at: Option<usize>) -> Vec<bool> {
 }
 
 #[test]
-fn min_keeps_what_is_used_next_and_passes_by_what_would_leave_before_it_is_used() {
+fn min_keeps_nearest_next_use_and_bypasses_farthest() {
     // With room for 2: of 10, 20, 30 the last has the farthest next use, and is not held; 20 then evicts
     // nothing.
     let blocks = [10, 20, 30, 10, 20, 10, 30, 20];
@@ -116,7 +116,7 @@ fn streams_are_not_worth_a_copy_if_only_scattered_reads_are() {
 
 /// 10 % of 128 MiB are 103 extents.
 #[test]
-fn what_fits_is_read_at_the_speed_of_the_ssd_and_what_does_not_waits_for_the_disks() {
+fn only_fitting_data_is_read_at_ssd_speed() {
     let mean = |blocks: &[i64]| figures(&setup(blocks), None, 2).unwrap().latency_ns_mean;
     let fits: Vec<i64> = (0..400).map(|n| n * 7919 % 3000).collect();
     assert!(mean(&fits) < 200_000, "{} ns", mean(&fits));

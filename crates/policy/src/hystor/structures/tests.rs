@@ -238,7 +238,7 @@ fn a_file_system_in_a_partition_is_found() {
 }
 
 #[test]
-fn ranges_are_found_by_any_part_of_them() {
+fn partial_overlap_finds_range() {
     let ranges = [(10, 20), (15, 30), (30, 40), (100, 101)]
         .map(|(start, end)| ByteRange { start: MIB * start, end: MIB * end });
     let found = Structures::new(ranges.to_vec());
@@ -257,7 +257,7 @@ fn ranges_are_found_by_any_part_of_them() {
 
 /// Superblocks with a valid magic, followed by arbitrary bytes.
 #[test]
-fn any_bytes_are_scanned_without_harm() {
+fn scan_survives_arbitrary_bytes() {
     let mut rng = Rng::new(11);
     for _ in 0..300 {
         let mut scan = Scan::new(GIB * 64);
