@@ -1,5 +1,4 @@
-//! `braid lab list` and `braid lab show`: what experiments there are, and what each claims, without running
-//! one.
+//! `braid lab list` and `braid lab show`: list experiments and their claims without running an experiment.
 
 use crate::output::Output;
 use crate::simulate::{clock, failure};
@@ -64,13 +63,13 @@ struct Claimed {
     instead: Vec<Other>,
 }
 
-/// A number of another run.
+/// A quantity of another run.
 #[derive(Serialize)]
 struct Other {
     quantity: String,
 }
 
-/// A number, and what it must be.
+/// A quantity, the published value, and the needed bound.
 #[derive(Serialize)]
 struct Bounded {
     quantity: String,
@@ -95,25 +94,24 @@ pub fn list(output: Output) {
             ]);
         }
         format!(
-            "{}\n  simulations and time (of one processor) are of one seed; claims of the paper, of all\n",
+            "{}\n  simulations and time (of one processor) are for one seed; claims: of the paper, of all\n",
             table.render("  ")
         )
     });
 }
 
-/// A declaration.
+/// The declaration of an experiment, in TOML.
 #[derive(Serialize)]
 struct Declared {
     declaration: String,
 }
 
-/// Shows experiments, or declares one in TOML.
+/// Shows experiments, or prints the declaration of one in TOML.
 pub fn show(ids: &[String], toml: bool, output: Output) -> Result<()> {
     let experiments = find(ids).map_err(|error| failure(&error))?;
     if toml {
         let [experiment] = experiments[..] else {
-            let problem =
-                format!("--toml is of one experiment, and these are {}: name one of them", experiments.len());
+            let problem = format!("--toml: {} experiments: at most 1: name one of them", experiments.len());
             return Err(Error::new(ErrorKind::Usage, problem));
         };
         let declared = Declared { declaration: experiment.to_toml() };

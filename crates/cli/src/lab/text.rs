@@ -1,11 +1,11 @@
-//! A study for people: its tables, what the paper says beside ours, what differs, and a line for each claim.
+//! A study as text: its tables, the published values beside ours, the differences, and a line for each claim.
 
 use crate::table::Table;
 use braid_lab::experiment::Origin;
 use braid_lab::judge::{Judged, Number, Ruling, Verdict};
 use braid_lab::study::Study;
 
-/// Everything about a study.
+/// Returns the whole study as text.
 pub fn describe(study: &Study) -> String {
     let mut text =
         format!("{}: {}\n  {}, {}; {}", study.id, study.title, study.paper, study.place, study.seeds_shown());
@@ -94,7 +94,7 @@ fn compared<'a>(numbers: impl Iterator<Item = &'a Number>) -> String {
     table.render("    ")
 }
 
-/// What is to be said of a claim, in a line.
+/// A claim with its verdicts, as wrapped text; empty if the claim is not tested.
 fn line(judged: &Judged) -> String {
     if !judged.is_tested() {
         return String::new();
@@ -121,7 +121,7 @@ fn line(judged: &Judged) -> String {
     text
 }
 
-/// Whose claim it is.
+/// Label for the origin of a claim.
 pub fn kind(origin: Origin) -> &'static str {
     match origin {
         Origin::Paper | Origin::Fitted => "CLAIM",
