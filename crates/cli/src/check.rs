@@ -69,7 +69,7 @@ pub fn describe(report: &CheckReport) -> String {
     let verb = if report.repaired || report.fatal.is_empty() {
         "lost"
     } else {
-        "cannot be proved; a repair discards it"
+        "cannot be proved, discarded by a repair"
     };
     for LostRange { offset_bytes, length_bytes } in &report.lost {
         text += &format!("{verb}: {} from byte {offset_bytes}\n", Bytes(*length_bytes));
@@ -89,7 +89,7 @@ pub fn describe(report: &CheckReport) -> String {
     let verdict = match (report.fatal.is_empty() && report.lost.is_empty(), report.clean) {
         (true, true) if report.repaired => "repaired, and now clean".to_owned(),
         (true, true) if let Some(device) = given_up => format!(
-            "degraded, with its last flush on {device} alone: bring {device} back and braid serve {name}; or, if a disk of the volume keeps epochs, \
+            "degraded, with its last flush on {device} alone: bring the device back and braid serve {name}; or, if a disk of the volume keeps epochs, \
              continue from the last epoch: braid recover {name}; or discard the data that {device} alone holds: braid serve {name} --distrust {device}"
         ),
         (true, true) if report.degraded.iter().any(|device| device.contains(CUT)) => format!(

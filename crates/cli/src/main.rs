@@ -120,7 +120,7 @@ fn refuse(refused: &clap::Error) -> ExitCode {
 fn not_text() -> String {
     let words = std::env::args_os().skip(1).filter(|word| word.to_str().is_none());
     let words: Vec<String> = words.map(|word| format!("{word:?}")).collect();
-    format!("error: {} is not UTF-8: rename it, or use a symbolic link to it", words.join(", "))
+    format!("error: {} is not UTF-8: rename the file, or use a symbolic link to the file", words.join(", "))
 }
 
 /// Replaces the standard library's messages about malformed numbers by plainer words.

@@ -70,19 +70,19 @@ fn describe(report: &RecoverReport) -> String {
     let given_up = given_up.join(", ");
     let mut text = match recovered_before {
         true => format!(
-            "volume '{name}' was recovered before, as it was at the end of epoch {epoch}{ago}, without {given_up}: what was written since the recovery is kept\n"
+            "volume '{name}' was recovered before, as it was at the end of epoch {epoch}{ago}, without {given_up}: writes since the recovery are kept\n"
         ),
         false => {
             format!("volume '{name}' is as it was at the end of epoch {epoch}{ago}, without {given_up}\n")
         }
     };
     if *outdated {
-        text += "the disk was out of use when the SSDs were used last: no bound holds for what they had beyond that\n";
+        text += "the disk was out of use during the last use of the SSDs: no bound holds for the data that the SSDs had beyond that\n";
     } else if newer > Bytes::ZERO && report.age_seconds.is_some() {
-        text += "how much longer the SSDs were in use is not known to the disk: max-lag, and max-lag-time where it is set, bound what they had beyond that\n";
+        text += "the disk does not know how much longer the SSDs were in use: max-lag, and max-lag-time if set, bound the data that the SSDs had beyond that\n";
     }
     if newer > Bytes::ZERO {
-        text += &format!("what was written after that, in up to {newer}, is lost:\n");
+        text += &format!("later writes, in up to {newer}, are lost:\n");
     }
     for range in only_on_missing {
         text += &format!("  {} from byte {}\n", Bytes(range.length_bytes), range.offset_bytes);
@@ -117,7 +117,7 @@ fn next_steps(RecoverReport { name, given_up, unapplied_bytes, .. }: &RecoverRep
     if *unapplied_bytes > 0 {
         let unapplied = Bytes(*unapplied_bytes);
         text = format!(
-            "{unapplied} are in the disk's journal, and get to their place while the volume is served, or with braid recover {name} --apply: \
+            "{unapplied} are in the disk's journal, and move to their place while the volume is served, or with braid recover {name} --apply: \
              until then no other program may use the disk\n"
         );
     }

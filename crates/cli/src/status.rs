@@ -350,7 +350,7 @@ fn wear(device: &DeviceReport) -> String {
     let rate = per_day.map(|writes| format!(", {writes:.2} drive writes per day at this rate"));
     let life = device.ssd_life_days.map(|days| {
         let rating = device.policy_figures.get("wear_drive_writes_per_day").copied().unwrap_or_default();
-        format!(", {:.1} years if it is rated for {rating} over five", days / 365.0)
+        format!(", {:.1} years if rated for {rating} over five", days / 365.0)
     });
     let (rate, life) = (rate.unwrap_or_default(), life.unwrap_or_default());
     format!("  {name}: {written} written since the daemon started{rate}{life}\n")

@@ -24,8 +24,9 @@ const MOST_ASKED: usize = 1 << 16;
 impl Served {
     /// Reads the volume's devices and models before the recording.
     ///
-    /// # Errors `NotServed` without a daemon. `Invalid` if a device is missing or otherwise not in use.
-    /// `Usage` if a device has no model, with the way to make one.
+    /// # Errors
+    /// `NotServed` without a daemon. `Invalid` if a device is missing or otherwise not in use. `Usage` if a
+    /// device has no model, with the way to make one.
     pub fn of(
         state: &StateDir,
         name: &VolumeName,

@@ -61,8 +61,9 @@ struct Written<'a> {
 
 /// True if the names mean the corpus.
 ///
-/// # Errors `Usage` if the corpus stands beside experiments, whose options differ, or if options of the
-/// corpus are given without the corpus.
+/// # Errors
+/// `Usage` if the corpus stands beside experiments, because their options differ, or if options of the corpus
+/// are given without the corpus.
 pub fn is_meant(ids: &[String], options: &Choice) -> Result<bool> {
     let usage = |message: &str| Err(Error::new(ErrorKind::Usage, message));
     let Choice { half, cells, cell, row, traces, trace } = options;

@@ -81,8 +81,7 @@ struct Bounded {
 pub fn list(output: Output) {
     let listed = Listed { experiments: all().into_iter().map(entry).collect() };
     output.show(&listed, || {
-        let mut table =
-            Table::new(&["experiment", ">simulations", ">time", ">claims", "what it shows", "paper"]);
+        let mut table = Table::new(&["experiment", ">simulations", ">time", ">claims", "title", "paper"]);
         for e in &listed.experiments {
             table.row(vec![
                 e.id.to_owned(),
@@ -201,7 +200,7 @@ fn text(shown: &Shown) -> String {
         );
     }
     if !shown.baselines.is_empty() {
-        text += "\n  the paper's devices alone: if one is off, claims about policies are untestable\n";
+        text += "\n  the paper's devices alone: if a value is off, claims about policies are untestable\n";
         text += &bounds(&shown.baselines);
     }
     text += "\n";
@@ -214,7 +213,7 @@ fn text(shown: &Shown) -> String {
         for other in &claim.instead {
             text += &super::text::wrapped(
                 "    ",
-                &format!("if it does not hold, another run: {}", other.quantity),
+                &format!("if the claim does not hold, another run: {}", other.quantity),
             );
         }
     }

@@ -116,9 +116,10 @@ struct Run {
 
 /// Make a page with plots of all experiments
 ///
-/// One self-contained HTML page: how many claims of each paper hold, all claims with a filter, Braid's own
-/// aims in a separate list, and for each experiment charts, the published values beside the results, the
-/// differences, and the simulated setup. Results kept by `braid lab run` are not simulated again.
+/// One self-contained HTML page. It shows how many claims of each paper hold, all claims with a filter, and
+/// Braid's own aims in a separate list. For each experiment it shows charts, the published values beside the
+/// results, the differences, and the simulated setup. Results kept by `braid lab run` are not simulated
+/// again.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:

@@ -24,7 +24,7 @@ pub fn describe(study: &Study) -> String {
     text += &compared(verdicts.flat_map(|verdict| &verdict.numbers));
     text += &format!("    {}\n", study.published);
     if !study.baselines.is_empty() {
-        text += "\n  the paper's devices alone: if one is off, claims about policies are untestable\n";
+        text += "\n  the paper's devices alone: if a value is off, claims about policies are untestable\n";
         text += &compared(study.baselines.iter());
     }
     for drawn in &study.jitter {
@@ -35,9 +35,9 @@ pub fn describe(study: &Study) -> String {
     }
     let differs: Vec<String> = study.differs.iter().chain(&study.differs_in_all).cloned().collect();
     for (title, items) in [
-        ("what of the paper's results went into the models", &study.calibrated),
-        ("where the paper says otherwise elsewhere", &study.contradictions),
-        ("what differs from the paper", &differs),
+        ("results of the paper used in the models", &study.calibrated),
+        ("contradictions in the paper", &study.contradictions),
+        ("differences from the paper", &differs),
     ] {
         if !items.is_empty() {
             text += &format!("\n  {title}\n");

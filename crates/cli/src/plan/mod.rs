@@ -32,7 +32,7 @@ Examples:
 FILE of --prices (docs/example-prices.toml is an example, with invented figures):
   currency = \"EUR\"
   [[ssd]]                        # and [[hdd]]
-  model = \"sata-ssd\"             # braid device show lists them; or FILE.toml
+  model = \"sata-ssd\"             # a name in braid device show, or FILE.toml
   sizes = [\"500GB\", \"1TB\"]
   price-per-gb = 0.07            # or price, for a device with a single size
   counts = [1, 2]                # numbers of devices to try [default: 1]

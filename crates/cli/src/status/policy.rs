@@ -1,5 +1,5 @@
-//! Lines of the status that depend on the policy: data lost with an SSD, state of the disk alone, expected gain
-//! of moves.
+//! Lines of the status that depend on the policy: data lost with an SSD, state of the disk alone, expected
+//! gain of moves.
 
 use super::{is_lost, name_of, percent};
 use braid_base::{Bytes, Nanos};
@@ -36,7 +36,7 @@ pub fn guard(status: &StatusReport) -> String {
         let off = guard.measured_models_off.iter();
         let off: Vec<String> =
             off.map(|(device, off)| format!("{device} within {}", percent(off - 1.0))).collect();
-        text += &format!("; measured while they served: {}", off.join(", "));
+        text += &format!("; models measured in service: {}", off.join(", "));
     }
     if let Some(problem) = &guard.problem {
         text += &format!("; {problem}");
