@@ -53,9 +53,9 @@ pub struct Arguments {
     /// Discard the data of a device, by its place: d1. With two copies, the device is resynchronised from the
     /// others: for halves of a mirror that were used apart, and for old copies of devices. With one copy, the
     /// volume continues without the device, for good: data there reads as errors, and blocks cached dirty
-    /// there read as before the dirty writes. If the device had the journal (the first SSD), the last 30 s of
-    /// the device are affected, too: data that was moved, freed or first written then, and data that was
-    /// overwritten then past a dirty block of another SSD
+    /// there read as before the dirty writes. If the device had the journal (the first SSD), the same happens
+    /// to data of its last 30 s: data moved, freed or first written then, and data overwritten then past a
+    /// dirty block of another SSD
     #[arg(long, value_name = "DEVICE", value_parser = device_id)]
     distrust: Vec<DeviceId>,
     /// Write back the data that only the SSD holds, although the adopted disk was changed while it was not

@@ -1,5 +1,5 @@
-//! A plan as text: the cheapest mixes in a table, and sentences about the answer and changes that would alter
-//! it.
+//! A plan as text: the cheapest mixes in a table, sentences about the answer, and the changes of load or
+//! price with another answer.
 
 use crate::advise::text::millis;
 use crate::simulate::clock;
@@ -49,7 +49,7 @@ fn holds(mix: &Priced) -> String {
     }
 }
 
-/// Returns sentences about the answer, and changes that would alter it.
+/// Returns sentences about the answer, and about changes of load or price with another answer.
 pub fn sentences(plan: &Plan) -> Vec<String> {
     let target = format!("{} below {} ms", plan.target_statistic, millis(plan.target_ns as f64));
     let mut said = vec![format!(
