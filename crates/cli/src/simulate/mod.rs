@@ -159,7 +159,7 @@ pub struct Arguments {
     /// compare loads
     #[arg(long, value_name = "FILE", help_heading = "The load")]
     trace: Vec<PathBuf>,
-    /// Numbering of a trace's extents, in order of address, with or without gaps
+    /// Compaction of a trace: the touched extents are numbered without gaps, in order of address
     #[arg(long, value_name = "WHETHER", default_value = "on", help_heading = "The load")]
     compact: Compact,
     /// Number of times to play a trace, one after the other; only the last is measured
