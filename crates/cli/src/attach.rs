@@ -5,9 +5,9 @@ use braid_control::{Attached, Result, StateDir, VolumeName};
 use clap::Args;
 use std::path::PathBuf;
 
-/// Make a served volume a block device of this machine, and print its path
+/// Attach a served volume as a block device of this machine, and print the device's path
 ///
-/// Needs root. Without it, use the volume by NBD: braid status prints the URI.
+/// Needs root. Without root, use the volume by NBD: braid status prints the URI.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -16,25 +16,25 @@ Examples:
 
 JSON: name, block_device, block_device_kind, mounted_on, file_system.")]
 pub struct Arguments {
-    /// The volume
+    /// Name of the volume
     name: VolumeName,
-    /// Mount the file system that is on it here
+    /// Mount the volume's file system on this directory
     #[arg(long, value_name = "DIR")]
     mount: Option<PathBuf>,
 }
 
-/// Unmount a volume's block device, and remove it; the daemon goes on
+/// Unmount and remove a volume's block device; the daemon continues
 ///
-/// If the daemon has died, removes what it left: the block device, what is mounted on it, and the file under
-/// it.
+/// After the death of the daemon, removes its remains: the block device, the mounts on the block device, and
+/// the file beneath.
 #[derive(Args)]
-#[command(after_help = "JSON: name, unmounted (a list of directories), served (whether the daemon goes on).")]
+#[command(after_help = "JSON: name, unmounted (a list of directories), served (the daemon continues).")]
 pub struct DetachArguments {
-    /// The volume
+    /// Name of the volume
     name: VolumeName,
 }
 
-/// Runs the verb.
+/// Runs the command.
 pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8> {
     let mount = arguments.mount.as_ref().map(std::path::absolute).transpose();
     let mount = mount.map_err(|e| braid_control::Error::io("the directory to mount on", &e))?;
@@ -42,7 +42,7 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
     output.show(&attached, || attached.block_device.display().to_string());
     if let (Some(directory), Some(file_system)) = (&attached.mounted_on, &attached.file_system) {
         complain(&format!(
-            "{file_system} is mounted on {}; braid detach {} ends it",
+            "{file_system} is mounted on {}: to unmount: braid detach {}",
             directory.display(),
             attached.name
         ));
@@ -50,14 +50,14 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
     Ok(0)
 }
 
-/// Runs the verb.
+/// Runs the command.
 pub fn detach(state: &StateDir, arguments: &DetachArguments, output: Output) -> Result<u8> {
     let detached = braid_control::detach(state, &arguments.name)?;
     output.show(&detached, || {
         let lines = detached.unmounted.iter().map(|directory| format!("unmounted {}\n", directory.display()));
-        let goes_on = if detached.served { "it is still served" } else { "it is not served" };
+        let goes_on = if detached.served { "still served" } else { "not served" };
         lines.collect::<String>()
-            + &format!("volume '{}' is not a block device any more; {goes_on}", detached.name)
+            + &format!("volume '{}' detached from its block device; {goes_on}", detached.name)
     });
     Ok(0)
 }

@@ -8,10 +8,10 @@ use clap::Args;
 
 /// Check the metadata of a volume that is not served
 ///
-/// Reads superblocks, both images of the map, and the journal, and changes nothing. Exit status: 0 clean, 1
-/// damage that another copy makes good or a device that is missing or out of date, 3 bytes are lost. --repair
-/// keeps all that can be proved, lists the ranges that cannot, and guesses nothing: these read as errors
-/// until they are written whole or discarded.
+/// Reads superblocks, both images of the map, and the journal; changes nothing. Exit status: 0 clean, 1
+/// damage that another copy repairs, or a missing or stale device, 3 lost bytes. --repair keeps all data that
+/// can be proved and lists the ranges that cannot. It guesses nothing: these ranges read as errors until they
+/// are written whole or discarded.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -21,17 +21,17 @@ Examples:
 JSON: name, clean, repairable, fatal, degraded (lists of sentences), lost (offset_bytes,
 length_bytes), only_on_missing (device, offset_bytes, length_bytes), resync_bytes, mapped_extents, journal_batches, repaired.")]
 pub struct Arguments {
-    /// The volume
+    /// Name of the volume
     name: VolumeName,
-    /// Rewrite superblocks and map from what is sound, and check again
+    /// Rewrite superblocks and map from sound copies, and check again
     #[arg(long)]
     repair: bool,
-    /// Give up what lies on a device, by its place: d1. See braid serve --distrust
+    /// Discard the data of a device, by its place: d1. See braid serve --distrust
     #[arg(long, value_name = "DEVICE", value_parser = device_id, requires = "repair")]
     distrust: Vec<DeviceId>,
 }
 
-/// Runs the verb.
+/// Runs the command.
 pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8> {
     let report = match arguments.repair {
         false => braid_control::check(state, &arguments.name)?,
@@ -41,19 +41,19 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
     Ok(report.exit_status())
 }
 
-/// What is said of a device that is there, and is being brought up to date.
+/// End of the line for a device that is present and being resynchronised.
 const RETURNING: &str = "is returning";
 
-/// What is said of a device whose end is gone.
+/// Part of the line for a device that became shorter.
 const CUT: &str = " was cut";
 
-/// What is said of a device that lost what it had acknowledged.
+/// Part of the line for a device that lost acknowledged writes.
 const FORGOT: &str = " lost writes that it had flushed";
 
-/// So many ranges are shown to people.
+/// Most ranges shown in text.
 const SHOWN: usize = 20;
 
-/// What a check found, for people.
+/// The report of a check as text.
 pub fn describe(report: &CheckReport) -> String {
     let CheckReport { name, mapped_extents, journal_batches, .. } = report;
     let mut text = String::new();
@@ -61,7 +61,7 @@ pub fn describe(report: &CheckReport) -> String {
         text += &format!("damaged: {damage}\n");
     }
     for damage in &report.repairable {
-        text += &format!("damaged, and whole elsewhere: {damage}\n");
+        text += &format!("damaged, repairable from another copy: {damage}\n");
     }
     for device in &report.degraded {
         text += &format!("degraded: {device}\n");
@@ -69,7 +69,7 @@ pub fn describe(report: &CheckReport) -> String {
     let verb = if report.repaired || report.fatal.is_empty() {
         "lost"
     } else {
-        "cannot be proved; a repair gives it up"
+        "cannot be proved, discarded by a repair"
     };
     for LostRange { offset_bytes, length_bytes } in &report.lost {
         text += &format!("{verb}: {} from byte {offset_bytes}\n", Bytes(*length_bytes));
@@ -77,7 +77,7 @@ pub fn describe(report: &CheckReport) -> String {
     let only = |range: &MissingRange| range.device.clone();
     for of_device in report.only_on_missing.chunk_by(|a, b| a.device == b.device) {
         let bytes = Bytes(of_device.iter().map(|range| range.length_bytes).sum());
-        text += &format!("{} alone holds what was written last to up to {bytes}:\n", only(&of_device[0]));
+        text += &format!("{} alone holds the newest writes, in up to {bytes}:\n", only(&of_device[0]));
         for MissingRange { offset_bytes, length_bytes, .. } in of_device.iter().take(SHOWN) {
             text += &format!("  {} from byte {offset_bytes}\n", Bytes(*length_bytes));
         }
@@ -87,23 +87,23 @@ pub fn describe(report: &CheckReport) -> String {
     }
     let given_up = report.only_on_missing.first().map(only);
     let verdict = match (report.fatal.is_empty() && report.lost.is_empty(), report.clean) {
-        (true, true) if report.repaired => "repaired; it is clean now".to_owned(),
+        (true, true) if report.repaired => "repaired, and now clean".to_owned(),
         (true, true) if let Some(device) = given_up => format!(
-            "degraded, and as of its last flush with {device} alone: bring that back and braid serve {name}; or, if a disk of it keeps epochs, \
-             go on from the last one: braid recover {name}; or give up what {device} alone holds: braid serve {name} --distrust {device}"
+            "degraded, with its last flush on {device} alone: bring the device back and braid serve {name}; or, if a disk of the volume keeps epochs, \
+             continue from the last epoch: braid recover {name}; or discard the data that {device} alone holds: braid serve {name} --distrust {device}"
         ),
         (true, true) if report.degraded.iter().any(|device| device.contains(CUT)) => format!(
-            "degraded, with one good copy of what lay on the device that was cut: braid serve {name} copies that anew once the device has its \
-             size again; a smaller one is given up (--distrust) or replaced (braid device replace)"
+            "degraded, with one good copy of the data of the device that was cut: braid serve {name} copies the data again once the device has its \
+             old size; exclude a smaller device (--distrust) or replace it (braid device replace)"
         ),
         (true, true) if report.degraded.iter().any(|device| device.contains(FORGOT)) => format!(
-            "degraded, with one good copy of what lay on the device that lost writes: braid serve {name} copies that anew"
+            "degraded, with one good copy of the data of the device that lost writes: braid serve {name} copies the data again"
         ),
         (true, true)
             if !report.degraded.is_empty()
                 && report.degraded.iter().all(|device| device.ends_with(RETURNING)) =>
         {
-            format!("degraded; nothing is lost: braid serve {name} goes on bringing up to date what is there")
+            format!("degraded; nothing is lost: braid serve {name} continues the resynchronisation")
         }
         (true, true) if !report.degraded.is_empty() => {
             format!("degraded; nothing is lost: bring the device back and braid serve {name}")
@@ -111,12 +111,12 @@ pub fn describe(report: &CheckReport) -> String {
         (true, true) => "clean".to_owned(),
         (true, false) => format!("damaged; nothing is lost: braid check {name} --repair"),
         (false, _) if report.repaired => {
-            "repaired, but for what is lost: restore that from a backup".to_owned()
+            "repaired, except lost ranges: restore them from a backup".to_owned()
         }
         (false, _) if report.fatal.is_empty() => {
-            "whole but for what is lost: write that anew from a backup, or discard it".to_owned()
+            "sound, except lost ranges: restore them from a backup, or discard them".to_owned()
         }
-        (false, _) => format!("damaged: braid check {name} --repair keeps all but what is listed"),
+        (false, _) => format!("damaged: braid check {name} --repair keeps all but the listed ranges"),
     };
     let resync = match report.resync_bytes {
         0 => String::new(),
@@ -147,7 +147,8 @@ mod tests {
         }
     }
 
-    /// After a stop while a device was returning, it said "bring the device back" of a device that was there.
+    /// Bug: after a stop during the return of a device, the check said "bring the device back" of a device
+    /// that was present.
     #[test]
     fn check_does_not_request_return_of_a_present_device() {
         let returning = format!("d1 {RETURNING}");

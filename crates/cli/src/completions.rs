@@ -6,17 +6,17 @@ use braid_control::Result;
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
-/// Print a script that completes braid's words in a shell
+/// Print a shell script that completes commands and options of braid
 #[derive(Args)]
 #[command(after_help = "\
 Example:
   braid completions bash > /etc/bash_completion.d/braid")]
 pub struct Arguments {
-    /// The shell
+    /// Shell of the script
     shell: Shell,
 }
 
-/// Runs the verb.
+/// Runs the command.
 pub fn run(arguments: &Arguments, _output: Output) -> Result<u8> {
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut Cli::command(), "braid", &mut script);

@@ -6,7 +6,7 @@ use braid_base::Bytes;
 use braid_control::{CreateReport, Durability, Result, StateDir, Unfitting, VolumeName};
 use clap::Args;
 
-/// Make a volume on devices; what lies on them is lost, but for a disk that is adopted
+/// Create a volume on devices: all data on the devices is lost, except on an adopted disk
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -18,13 +18,13 @@ Examples:
 JSON: name, uuid, size_bytes, extent_bytes, policy, left_bytes, fitting_policies, unfitting_policies (policy,
 fitting_bytes, needed_copies), durability (power_cut or daemon_crash: what a flush survives), over_committed_bytes, devices (path, class, model, size_bytes, made, removed, adopted, outdated, missing).")]
 pub struct Arguments {
-    /// The volume's name: letters, digits, '-', '_' and '.'
+    /// Name of the volume: letters, digits, '-', '_' and '.'
     name: VolumeName,
     #[command(flatten)]
     volume: VolumeOptions,
 }
 
-/// Runs the verb.
+/// Runs the command.
 pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8> {
     let new = arguments.volume.new_volume(arguments.name.clone())?;
     let report = braid_control::create(state, &new)?;
@@ -32,13 +32,13 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
     Ok(0)
 }
 
-/// That files may not have the room that they promise; nothing if they have.
+/// Warning that sparse files may outgrow their file systems; empty if they cannot.
 pub fn over_committed(bytes: u64) -> String {
     if bytes == 0 {
         return String::new();
     }
     format!(
-        "  NOTE: its files are sparse, and may grow by {} more than their file systems have free: guests get errors if these are full\n",
+        "  NOTE: sparse files: they may grow by {} more than their file systems have free: guests get errors if a file system is full\n",
         Bytes(bytes)
     )
 }
@@ -49,11 +49,11 @@ fn describe(report: &CreateReport) -> String {
     for (place, device) in report.devices.iter().enumerate() {
         let model = device.model.as_ref().map_or_else(String::new, |model| format!(", timing of {model}"));
         let (class, size) = (&device.class, Bytes(device.size_bytes));
-        let adopted = if device.adopted { ", adopted with all that is on it" } else { "" };
+        let adopted = if device.adopted { ", adopted with its data" } else { "" };
         text += &format!("  d{place}  {class}  {size}  {}{model}{adopted}\n", device.name());
     }
     if report.durability == Durability::DaemonCrash {
-        text += "Emulated devices keep their bytes in files of this machine: a flush survives the death of the daemon, \
+        text += "Emulated devices keep their data in files of this machine: a flush survives the death of the daemon, \
                  not a power cut.\n";
     }
     text += &over_committed(report.over_committed_bytes);
@@ -61,8 +61,8 @@ fn describe(report: &CreateReport) -> String {
     text + &format!("Next: braid serve {name}")
 }
 
-/// What is left for other policies, which of them fit later, and what would make the others fit; nothing of a
-/// volume without a choice.
+/// Space left for other policies, policies that fit later, and remedies for the policies that do not fit.
+/// Empty if the volume has no choice: without SSDs, without disks, or with an adopted disk.
 fn other_policies(report: &CreateReport) -> String {
     let size = |class: &str| -> u64 {
         report.devices.iter().filter(|d| d.class == class).map(|d| d.size_bytes).sum()
@@ -77,7 +77,7 @@ fn other_policies(report: &CreateReport) -> String {
     };
     let name = report.policy.split(',').next().unwrap_or_default();
     let mut text = format!(
-        "Left for other policies: {}{share}; {name} uses it meanwhile. These fit later (braid policy): {}\n",
+        "Left for other policies: {}{share}; {name} uses the space meanwhile. Policies that fit later (braid policy): {}\n",
         Bytes(report.left_bytes),
         report.fitting_policies.join(", ")
     );
@@ -90,18 +90,18 @@ fn other_policies(report: &CreateReport) -> String {
         }
     }
     for (remedy, policies) in remedies {
-        text += &format!("  These do not: {} ({remedy})\n", policies.join(", "));
+        text += &format!("  Policies that do not fit: {} ({remedy})\n", policies.join(", "));
     }
     text
 }
 
-/// What would make a policy fit.
+/// Remedy for a policy that does not fit.
 fn remedy(unfitting: &Unfitting) -> String {
     match (unfitting.needed_copies, unfitting.fitting_bytes) {
         (Some(copies), _) => format!("create with --copies {copies}"),
         (None, Some(size)) => {
             format!("create with --size {} at most", braid_base::written(&format!("{size}B")))
         }
-        (None, None) => "not on these devices".to_owned(),
+        (None, None) => "not possible on these devices".to_owned(),
     }
 }

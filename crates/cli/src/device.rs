@@ -1,5 +1,5 @@
-//! `braid device`: models of devices, how to make one; devices of a volume: one more, one less, one taken out
-//! of use, the same one back, a new one in its place.
+//! `braid device`: shows and makes device models; adds, removes, fails, returns and replaces devices of a
+//! volume.
 
 use crate::output::{Output, print};
 use crate::serve::device_id;
@@ -12,8 +12,8 @@ use clap::{Args, Subcommand};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-/// Models of devices: show them, or make one by measuring a device; and devices of a volume: add one, remove
-/// one, take one out of use and back, put a new one in its place
+/// Show device models, or make one by measuring a device; add, remove, fail, return and replace devices of a
+/// volume
 #[derive(Args)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -31,10 +31,10 @@ enum Verb {
     Replace(ReplaceArguments),
 }
 
-/// Give a volume that is served one more device; its guests notice nothing
+/// Add a device to a served volume, without interrupting guests
 ///
-/// The device is used at once: new data goes there, and old data moves there, as far as the policy wants it.
-/// The volume keeps its size.
+/// The device is used at once: new data goes to the device, and old data moves to it if the policy wants so.
+/// The size of the volume stays the same.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -43,34 +43,35 @@ Examples:
 
 JSON: name, device, devices (path, class, model, size_bytes, made, removed, adopted, outdated, missing).")]
 struct AddArguments {
-    /// The volume
+    /// Name of the volume
     name: VolumeName,
     #[command(flatten)]
     new: NewDevice,
-    /// Overwrite a device that holds something
+    /// Overwrite a device that holds data
     #[arg(long)]
     force: bool,
 }
 
-/// A device with its class.
+/// A new device with its class.
 #[derive(Args)]
 #[group(required = true, multiple = false)]
 struct NewDevice {
-    /// An SSD, named as in braid create
+    /// SSD to add, named as in braid create
     #[arg(long, value_name = "PATH[,size=S][,model=M][,layout=L]")]
     ssd: Option<String>,
-    /// A hard disk, named as in braid create
+    /// Hard disk to add, named as in braid create
     #[arg(long, value_name = "PATH[,size=S][,model=M][,layout=L]")]
     hdd: Option<String>,
 }
 
-/// Remove a device from a volume that is served; its guests notice nothing
+/// Remove a device from a served volume, without interrupting guests
 ///
-/// The device drains: it gets nothing new, and what lies on it moves to the others beside the guests. braid
-/// status says how much is left. When it is empty it is none of the volume's any more, and its superblock is
-/// erased. Draining goes on after a crash. The journal and other metadata of the whole volume move, too.
-/// Refused if the others have no room for the whole volume. When the SSD before an adopted disk leaves, what
-/// it alone holds is written back, and after braid stop the disk is a plain one.
+/// The device drains: it gets no new data, and its data moves to the other devices while guests work. braid
+/// status shows the bytes left. An empty device leaves the volume, and its superblock is erased. Draining
+/// continues after a crash. If the journal and other metadata of the volume lie on the device, they move,
+/// too. Removal is refused if the other devices have no room for the whole volume. When the SSD before an
+/// adopted disk leaves, data that only the SSD holds is written back; after braid stop the disk is an
+/// ordinary disk without Braid.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -79,21 +80,21 @@ Examples:
 
 JSON: name, device.")]
 struct RemoveArguments {
-    /// The volume
+    /// Name of the volume
     name: VolumeName,
-    /// Which device, by its place: d2
+    /// Device to remove, by its place: d2
     #[arg(value_parser = device_id)]
     device: DeviceId,
-    /// Keep a device that is draining: it is used as before
+    /// Stop draining the device, and use it as before
     #[arg(long)]
     cancel: bool,
 }
 
-/// Take a device out of use while the volume is served, as if it had failed
+/// Take a device out of use while the volume is served, as if the device had failed
 ///
-/// For a volume of two copies: it goes on with the others, and its guests notice nothing. Then the device can
-/// be pulled out. braid device return, or the next braid serve, brings it up to date again, unless another
-/// device has taken its place (braid device replace).
+/// For a volume of two copies: the volume continues on the other devices, without interrupting guests. The
+/// device can then be unplugged. braid device return or the next braid serve resynchronises the device,
+/// unless another device has taken its place (braid device replace).
 #[derive(Args)]
 #[command(after_help = "\
 Example:
@@ -101,20 +102,19 @@ Example:
 
 JSON: name, device.")]
 struct FailArguments {
-    /// The volume
+    /// Name of the volume
     name: VolumeName,
-    /// Which device, by its place: d1
+    /// Device to fail, by its place: d1
     #[arg(value_parser = device_id)]
     device: DeviceId,
 }
 
-/// Use a device again that failed or was missing, while the volume is served
+/// Return a failed or missing device to use while the volume is served
 ///
-/// For a volume of two copies. The device is the same one, with what it held then: only what guests have
-/// changed since is copied to it, beside them. braid status says when it is up to date. A device that is
-/// missing when a volume is served, and one that failed, is used again at the next braid serve, too. While
-/// the volume is not served, the path of the disk that it adopted is noted, if the disk is the one that it
-/// was.
+/// For a volume of two copies. The device must be the same one, with its old data: only data that guests have
+/// changed since is copied to the device, while guests work. braid status shows when the device is up to
+/// date. The next braid serve also returns a missing or failed device. While the volume is not served, the
+/// command only records the new path of the adopted disk, if the disk is the same one.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -123,23 +123,23 @@ Examples:
 
 JSON: name, device, devices (path, class, model, size_bytes, made, removed, adopted, outdated, missing).")]
 struct ReturnArguments {
-    /// The volume
+    /// Name of the volume
     name: VolumeName,
-    /// Which device, by its place: d1
+    /// Device to return, by its place: d1
     #[arg(value_parser = device_id)]
     device: DeviceId,
-    /// Where it is now [default: wherever it is found]
+    /// Present path of the device [default: found by search]
     path: Option<PathBuf>,
 }
 
-/// Give a volume a new device instead of one that is gone, or is to go
+/// Replace a device that is gone or has to go
 ///
-/// While the volume is served the new device gets a place of its own, and the old one drains, while guests
-/// work: what it held, or what other devices hold of that if it is lost, goes to the others, the new one
-/// above all. braid status says how much is left; that goes on after a crash. While the volume is not served,
-/// which needs two copies of everything, the new device takes the old one's place, and the next braid serve
-/// makes all copies on it. If the old device alone holds something and is lost, that must be given up first:
-/// braid serve --distrust.
+/// While the volume is served, the new device gets a place of its own, and the old device drains while guests
+/// work: its data, or the copies of lost data on other devices, go to the other devices, mainly to the new
+/// one. braid status shows the bytes left. Draining continues after a crash. While the volume is not served,
+/// which needs two copies of all data, the new device takes the old device's place, and the next braid serve
+/// makes all copies on it. If the old device is lost and had the only copy of some data, discard that data
+/// first: braid serve --distrust.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -148,39 +148,39 @@ Examples:
 
 JSON: name, device, new_device, replaced_path, devices (path, class, model, size_bytes, made, removed, adopted, outdated, missing).")]
 struct ReplaceArguments {
-    /// The volume
+    /// Name of the volume
     name: VolumeName,
-    /// Which device, by its place: d0
+    /// Device to replace, by its place: d0
     #[arg(value_parser = device_id)]
     device: DeviceId,
-    /// The new device, of the same class and at least as large
+    /// New device, of the same class and at least as large
     #[arg(value_name = "PATH[,size=S][,model=M]")]
     new: String,
-    /// Overwrite a device that holds something
+    /// Overwrite a device that holds data
     #[arg(long)]
     force: bool,
 }
 
-/// Show a device model as TOML, with what each field means; or list the models
+/// Show a device model as TOML with the meaning of each field; without MODEL, list the models
 ///
-/// What it prints can be changed and used as a model of your own: model=FILE.toml.
+/// The output can be edited and used as a model of your own: model=FILE.toml.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   braid device show
   braid device show sata-ssd > mine.toml
 
-JSON: model, title, class, capacity_bytes, toml; without MODEL a list of these.")]
+JSON: model, title, class, capacity_bytes, toml; without MODEL a list of models.")]
 struct ShowArguments {
-    /// A named model, or a file to check
+    /// Name of a model, or a file to check
     model: Option<String>,
 }
 
-/// Measure a device or a file, and make a model of it
+/// Measure a device or a file, and write a model of it
 ///
-/// Reads only, unless --write says that what is on it may be destroyed. A file that does not exist is made,
-/// if a size is given, written, measured with reads and writes, and removed. Nothing else should use the
-/// device meanwhile.
+/// Only reads, unless --write permits the destruction of the data. A missing file is created if a size is
+/// given, written, measured with reads and writes, and removed. No other program should use the device during
+/// the measurement.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -191,27 +191,27 @@ Examples:
 JSON: path, class, size_bytes, writes_measured, figures (measure, unit, measured_value, model_value),
 flush_response_ns, lateness_ns_mean (of an emulated device), toml.")]
 struct CalibrateArguments {
-    /// A block device or a file; with model=, what is measured is the emulation
+    /// Block device or file to measure; with model=, the emulation is measured
     #[arg(value_name = "PATH[,size=S][,model=M]")]
     device: String,
-    /// Where the model goes [default: standard output]
+    /// File for the model [default: standard output]
     #[arg(long, value_name = "FILE.toml")]
     output: Option<PathBuf>,
-    /// About how long to measure
+    /// Approximate length of the measurement in seconds, 5 to 86400
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(5..=86_400))]
     seconds: u32,
-    /// Measure writes too: destroys what is on the device
+    /// Measure writes too: destroys the data on the device
     #[arg(long)]
     write: bool,
-    /// Which class it is: ssd or hdd [default: what it behaves like]
+    /// Class of the device: ssd or hdd [default: by its behaviour]
     #[arg(long)]
     class: Option<DeviceClass>,
-    /// What to call the model [default: the name of the file it goes to]
+    /// Name of the model [default: name of the output file]
     #[arg(long)]
     name: Option<String>,
 }
 
-/// Runs the verb.
+/// Runs the command.
 pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8> {
     match &arguments.verb {
         Verb::Show(arguments) => show(arguments, output),
@@ -233,7 +233,7 @@ fn add(state: &StateDir, arguments: &AddArguments, output: Output) -> Result<u8>
     let report = Client::connect(state, name)?.add_device(&spec, *force)?;
     output.show(&report, || {
         format!(
-            "{} is {} of volume '{name}' now, and in use: braid status {name}",
+            "{} is now {} of volume '{name}', and in use: braid status {name}",
             spec.name(),
             report.device
         )
@@ -247,12 +247,12 @@ fn remove(state: &StateDir, arguments: &RemoveArguments, output: Output) -> Resu
     let text = match cancel {
         true => {
             client.keep_device(*device)?;
-            format!("{device} of volume '{name}' stays, and is in use as before")
+            format!("{device} of volume '{name}' stays in use as before")
         }
         false => {
             client.remove_device(*device)?;
             format!(
-                "{device} of volume '{name}' drains, and is removed when it is empty: braid status {name} says how much is left; to keep it: \
+                "{device} of volume '{name}' drains, and is removed once empty: braid status {name} shows the bytes left; to keep the device: \
                  braid device remove {name} {device} --cancel"
             )
         }
@@ -270,7 +270,7 @@ fn fail(state: &StateDir, arguments: &FailArguments, output: Output) -> Result<u
     match output.json {
         true => print(&serde_json::json!({ "name": name, "device": device.to_string() }).to_string()),
         false => print(&format!(
-            "{device} of volume '{name}' is out of use, and all is on the others. To put another one in its place: \
+            "{device} of volume '{name}' is out of use: all data is on the other devices. To replace the device: \
              braid device replace {name} {device} PATH"
         )),
     }
@@ -290,7 +290,7 @@ fn run_return(state: &StateDir, arguments: &ReturnArguments, output: Output) -> 
         (client, path) => client?.return_device(*device, path.as_deref())?,
     };
     output.show(&report, || {
-        format!("{device} of volume '{name}' is back, and is brought up to date: braid status {name}")
+        format!("{device} of volume '{name}' is back, and is being resynchronised: braid status {name}")
     });
     Ok(0)
 }
@@ -300,11 +300,11 @@ fn run_replace(state: &StateDir, arguments: &ReplaceArguments, output: Output) -
     let report = replace(state, name, *device, new, *force)?;
     output.show(&report, || match report.new_device == report.device {
         true => format!(
-            "{new} is {device} of volume '{name}' now, in place of {}\nNext: braid serve {name}, which makes all copies on it",
+            "{new} is now {device} of volume '{name}', in place of {}\nNext: braid serve {name}, to make all copies on the new device",
             report.replaced_path
         ),
         false => format!(
-            "{new} is {} of volume '{name}' now; {device} ({}) is removed when what it held is elsewhere: braid status {name}",
+            "{new} is now {} of volume '{name}'; {device} ({}) is removed once its data is elsewhere: braid status {name}",
             report.new_device, report.replaced_path
         ),
     });
@@ -378,7 +378,8 @@ fn describe(report: &CalibrateReport, path: &Path) -> String {
     text + &format!("Next: --{class} PATH,model={}", path.display())
 }
 
-/// The model's name: as given, or that of its file, as far as a name may be.
+/// Name of the model: as given, or that of the output file, with other characters than letters, digits, '-',
+/// '_' and '.' replaced by '-', and at most 40 characters.
 fn name(arguments: &CalibrateArguments) -> String {
     let stem = arguments.output.as_ref().and_then(|path| path.file_stem()).and_then(|stem| stem.to_str());
     let name = arguments.name.as_deref().or(stem).unwrap_or("calibrated");
@@ -386,11 +387,12 @@ fn name(arguments: &CalibrateArguments) -> String {
     name.chars().take(40).map(allowed).collect()
 }
 
-/// Before minutes of measuring, and not after.
+/// Refuses an existing output file before the measurement, not after minutes of measuring.
 fn refuse_existing(path: &Path) -> Result<()> {
     if !path.exists() {
         return Ok(());
     }
-    let problem = format!("{} exists already: use another name with --output, or remove it", path.display());
+    let problem =
+        format!("{}: file exists: use another name with --output, or remove the file", path.display());
     Err(Error::new(ErrorKind::Usage, problem))
 }

@@ -5,7 +5,7 @@ use braid_base::Bytes;
 use braid_control::{Client, CopyReport, ExplainReport, Result, StateDir, VolumeName};
 use clap::Args;
 
-/// Say where a byte of a volume lies, and why
+/// Show where a byte of a volume lies, and why
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -15,13 +15,13 @@ Examples:
 JSON: name, offset_bytes, extent, home, second, extra (each null, or device, class, path,
 device_offset_bytes, copy_state), written, cached, policy, reason.")]
 pub struct Arguments {
-    /// The volume
+    /// Name of the volume
     name: VolumeName,
-    /// The byte, counted from 0: 4096, 128KiB, 1.5GiB
+    /// Offset of the byte from 0: 4096, 128KiB, 1.5GiB
     offset: Bytes,
 }
 
-/// Runs the verb.
+/// Runs the command.
 pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8> {
     let report = Client::connect(state, &arguments.name)?.explain(arguments.offset)?;
     output.show(&report, || describe(&report));

@@ -8,11 +8,11 @@ use braid_control::{DeviceRecord, Import, Result, StateDir, VolumeName, VolumeRe
 use clap::Args;
 use std::path::PathBuf;
 
-/// Find a volume on its devices, and note its name and their paths here
+/// Import a volume from its devices, and record its name and paths on this machine
 ///
-/// For devices that came from another machine, or are in another directory now, and without the state
-/// directory. Nothing on them changes. A volume that is
-/// known here finds its devices by itself, whatever their names are; with --as it gets another name.
+/// For devices that came from another machine or are in another directory now, and for a lost state
+/// directory. Nothing on the devices changes. A known volume finds its devices by itself, whatever their
+/// names are; with --as, the volume gets another name.
 #[derive(Args, Clone)]
 #[command(after_help = "\
 Examples:
@@ -22,34 +22,35 @@ Examples:
 JSON: name, uuid, size_bytes, policy, devices (path, class, model, size_bytes, made, removed, adopted, outdated, missing), check (as of
 braid check).")]
 pub struct Arguments {
-    /// All devices of the volume, in any order, but for those that are lost
+    /// All devices of the volume, in any order, except lost devices
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// Note it by another name than its own
+    /// Name for the volume [default: its own name]
     #[arg(long = "as", value_name = "NAME")]
     name: Option<VolumeName>,
-    /// The file of a model that its devices emulate, if this machine does not keep it. Repeat it for each
+    /// File of a model that the devices emulate, if this machine does not have the model. Repeat the option
+    /// for each model
     #[arg(long = "model", value_name = "FILE.toml")]
     models: Vec<PathBuf>,
-    /// Note it without a device that is lost, by its place: d0. If that was in use last without the others,
-    /// these are older. Repeat it for each
+    /// Import without a lost device, by its place: d0. If the lost device was last in use without the others,
+    /// the others hold older data. Repeat the option for each device
     #[arg(long, value_name = "DEVICE", value_parser = device_id)]
     without: Vec<DeviceId>,
 }
 
-/// Forget a volume's name and paths; its devices stay as they are, and import finds it again
+/// Forget a volume's name and paths; its devices stay as they are, and import finds the volume again
 #[derive(Args)]
 #[command(after_help = "JSON: name, forgotten (true).")]
 pub struct ForgetArguments {
-    /// The volume
+    /// Name of the volume
     name: VolumeName,
-    /// Forget a volume on an adopted disk though its SSD may hold what the disk lacks: that is lost, and the
-    /// disk stays as it is
+    /// Forget a volume on an adopted disk even if its SSD may hold data that the disk lacks: that data is
+    /// lost, and the disk stays as it is
     #[arg(long)]
     force: bool,
 }
 
-/// Runs the verb.
+/// Runs the command.
 pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8> {
     let Arguments { paths, name, models, without } = arguments.clone();
     let report = braid_control::import(state, &Import { paths, name, models, without })?;
@@ -61,7 +62,7 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
     Ok(report.check.exit_status())
 }
 
-/// Runs the verb.
+/// Runs the command.
 pub fn forget(state: &StateDir, arguments: &ForgetArguments, output: Output) -> Result<u8> {
     let name = &arguments.name;
     let record = state.load(name).ok();
@@ -76,10 +77,10 @@ pub fn forget(state: &StateDir, arguments: &ForgetArguments, output: Output) -> 
     Ok(0)
 }
 
-/// How a volume is found again that was forgotten, if it can be.
+/// How to import a forgotten volume again, if possible.
 fn way_back(record: &VolumeRecord) -> String {
     if let Some((_, disk)) = record.adopted() {
-        return format!("; {} holds all of it, as a disk without Braid", disk.name());
+        return format!("; {} holds all its data, as a disk without Braid", disk.name());
     }
     let word = |(place, device): (usize, &DeviceRecord)| match device.missing {
         true => Some(format!("--without d{place}")),
@@ -88,7 +89,7 @@ fn way_back(record: &VolumeRecord) -> String {
     let devices = record.devices.iter().enumerate().filter(|(_, device)| !device.removed);
     let paths: Option<Vec<String>> = devices.map(word).collect();
     match paths.filter(|_| !record.temporary) {
-        Some(paths) => format!("; to have it back: braid import {}", paths.join(" ")),
+        Some(paths) => format!("; to import it again: braid import {}", paths.join(" ")),
         None => String::new(),
     }
 }

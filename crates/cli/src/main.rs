@@ -1,8 +1,8 @@
-//! The `braid` command: words in, words out. What it does is `braid-control`'s; each verb has the file of its
-//! name.
+//! The `braid` command: parses the command line and prints answers. `braid-control` does the work. Each
+//! command has a file of its name.
 //!
 //! Exit status: 0 done, 1 the work failed, 2 bad usage, 3 data unsafe or lost. Answers go to standard output,
-//! as text or, with `--json`, as JSON; everything else goes to standard error.
+//! as text or, with `--json`, as JSON. Everything else goes to standard error.
 #![forbid(unsafe_code)]
 
 mod advise;
@@ -33,32 +33,32 @@ use output::Output;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-/// One fast, large, safe block volume out of SSDs and hard disks.
+/// Combine SSDs and hard disks into one fast, large, safe block volume
 #[derive(Parser)]
 #[command(name = "braid", version, max_term_width = 100, after_help = EXAMPLES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
-    /// Answers as JSON, with units in the names of fields; errors too
+    /// Print answers and errors as JSON, with units in the names of fields
     #[arg(long, global = true)]
     json: bool,
 }
 
 const EXAMPLES: &str = "\
-Try it without hardware, with the timing of an SSD and a hard disk of the past:
+Try Braid without hardware, with the timing of an old SSD and an old hard disk:
   braid serve --temporary --ssd memory,size=1GiB,model=x25-m --hdd memory,size=4GiB,model=mba3073
 
-With devices (all that is on them is lost):
+With devices (all data on the devices is lost):
   braid create vault --ssd /dev/nvme0n1 --hdd /dev/sda --hdd /dev/sdb
   braid serve vault
   braid attach vault
 
 Environment:
-  BRAID_STATE_DIR    where names of volumes and sockets are kept
+  BRAID_STATE_DIR    directory for the names of volumes and for sockets
                      (default: /var/lib/braid for root, else the user's state directory)
-  BRAID_RUNTIME_DIR  a directory in memory for what outlives a daemon that dies
+  BRAID_RUNTIME_DIR  directory in memory for data that must outlive a dead daemon
                      (default: /run/braid for root, else /dev/shm/braid-USERID or $XDG_RUNTIME_DIR/braid)
-  BRAID_LOG          what is logged to standard error: error, warn, info (default of serve) or debug
+  BRAID_LOG          level of the log on standard error: error, warn, info (default of serve) or debug
 
 Exit status: 0 done, 1 the work failed, 2 bad usage, 3 data unsafe or lost.";
 
@@ -100,7 +100,7 @@ fn main() -> ExitCode {
     ExitCode::from(output::exit_status(status))
 }
 
-/// Shows help, the version, or what is wrong with the words of the command.
+/// Prints help, the version, or the error in the command line.
 fn refuse(refused: &clap::Error) -> ExitCode {
     if !refused.use_stderr() {
         return ExitCode::from(u8::from(refused.print().is_err()));
@@ -116,14 +116,14 @@ fn refuse(refused: &clap::Error) -> ExitCode {
     ExitCode::from(output::exit_status(refused.exit_code() as u8))
 }
 
-/// Which word of the command line is not text.
+/// Error message: the arguments that are not UTF-8.
 fn not_text() -> String {
     let words = std::env::args_os().skip(1).filter(|word| word.to_str().is_none());
     let words: Vec<String> = words.map(|word| format!("{word:?}")).collect();
-    format!("error: {} is not UTF-8: rename it, or use a symbolic link to it", words.join(", "))
+    format!("error: {} is not UTF-8: rename the file, or use a symbolic link to the file", words.join(", "))
 }
 
-/// What the standard library says of a number that is none does not help a reader.
+/// Replaces the standard library's messages about malformed numbers by plainer words.
 fn in_words(text: &str) -> String {
     const WORDS: [(&str, &str); 4] = [
         ("invalid digit found in string", "not a whole number"),
@@ -160,7 +160,7 @@ fn run(command: Command, output: Output) -> Result<u8> {
     }
 }
 
-/// A daemon tells what it does; other verbs only what is wrong.
+/// Sets up the log on standard error: `info` for a daemon, `warn` for other commands, or as `BRAID_LOG` says.
 fn log_to_stderr(serves: bool) {
     let usual = if serves { "info" } else { "warn" };
     let filter = std::env::var("BRAID_LOG").unwrap_or_else(|_| usual.to_owned());

@@ -1,8 +1,8 @@
-//! Answers: text for people, or JSON. Errors: a sentence on standard error, and with `--json` an object as
-//! the answer.
+//! Answers of commands, as text or JSON. Errors are a sentence on standard error, and with `--json` also an
+//! object as the answer.
 //!
-//! Text may hold what others have chosen: names on devices, paths, messages of the kernel. Control characters
-//! in it are escaped, for a terminal would obey them.
+//! Text may contain strings chosen by others: names on devices, paths, messages of the kernel. Control
+//! characters in text are escaped, because a terminal would obey them.
 
 use braid_control::Error;
 use serde::Serialize;
@@ -10,21 +10,21 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// How answers are given.
+/// Form of answers.
 #[derive(Clone, Copy)]
 pub struct Output {
-    /// As JSON.
+    /// True for JSON, false for text.
     pub json: bool,
 }
 
 impl Output {
-    /// Gives a report: in full as JSON on one line, or as `text`.
+    /// Prints a report: in full as JSON on one line, or as `text`.
     pub fn show(self, report: &impl Serialize, text: impl FnOnce() -> String) {
         self.show_framed(report, text, |text| text);
     }
 
-    /// Gives a report as [`Output::show`] does, its text set by `frame`, which may add control characters of
-    /// its own.
+    /// Prints a report like [`Output::show`], with its text passed through `frame`, which may add control
+    /// characters.
     pub fn show_framed(
         self,
         report: &impl Serialize,
@@ -38,8 +38,8 @@ impl Output {
         }
     }
 
-    /// Gives a report as [`Output::show`] does, from a process that goes on even if its output cannot be
-    /// written.
+    /// Prints a report like [`Output::show`], for a process that continues if standard output fails: the
+    /// failure is only logged.
     pub fn announce(self, report: &impl Serialize, text: impl FnOnce() -> String) {
         let line = if self.json { json(report) } else { visible(&text()) };
         if let Err(error) = write_line(&line) {
@@ -47,13 +47,13 @@ impl Output {
         }
     }
 
-    /// Says why a command failed.
+    /// Reports why a command failed.
     pub fn fail(self, error: &Error) {
         self.answer(error);
         complain(&format!("braid: {error}"));
     }
 
-    /// Gives an error as the answer, where answers are JSON.
+    /// Prints an error as the answer, with `--json` only.
     pub fn answer(self, error: &Error) {
         if self.json {
             print_line(&json(&serde_json::json!({ "error": error })));
@@ -61,12 +61,12 @@ impl Output {
     }
 }
 
-/// A line of text, or several, to standard output.
+/// Prints one or more lines of text to standard output.
 pub fn print(text: &str) {
     print_line(&visible(text));
 }
 
-/// A path as a word of a shell.
+/// Returns a path quoted as a word of a shell.
 pub fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let is_plain = |c: char| c.is_alphanumeric() || "/._-+:@%,=".contains(c);
@@ -76,14 +76,14 @@ pub fn quoted(path: &Path) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// A line to standard error.
+/// Prints a line to standard error.
 pub fn complain(text: &str) {
-    // There is no other place to say that this failed.
+    // There is no other channel to report this failure.
     let _ = writeln!(io::stderr().lock(), "{}", visible(text));
 }
 
-/// The exit status of a command that ended with `status`, once it is known whether its answer could be
-/// written: an answer that was lost is a failure. A reader that closes its end (`| head`) has read enough.
+/// Returns the final exit status of a command that ended with `status`: at least 1 if its answer was not
+/// written. A reader that closes its end (`| head`) has read enough, which is no failure.
 pub fn exit_status(status: u8) -> u8 {
     match FAILURE.get() {
         Some(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -94,19 +94,19 @@ pub fn exit_status(status: u8) -> u8 {
     }
 }
 
-/// Whether standard output takes more.
+/// True if standard output accepts more.
 pub fn is_open() -> bool {
     FAILURE.get().is_none()
 }
 
-/// Why standard output takes no more.
+/// The first failure of standard output.
 static FAILURE: OnceLock<io::Error> = OnceLock::new();
 
 fn print_line(line: &str) {
     if is_open()
         && let Err(error) = write_line(line)
     {
-        // The first one counts.
+        // The first failure counts.
         let _ = FAILURE.set(error);
     }
 }
@@ -116,15 +116,15 @@ fn write_line(line: &str) -> io::Result<()> {
     writeln!(stdout, "{line}").and_then(|()| stdout.flush())
 }
 
-/// JSON escapes the control characters of ASCII itself; the others, and those that change the direction of
-/// text, are escaped as JSON has it.
+/// Serialises a report. JSON itself escapes ASCII control characters; the remaining control characters and
+/// characters that change the direction of text are escaped as `\u…`.
 fn json(report: &impl Serialize) -> String {
     let text = serde_json::to_string(report).expect("a report is plain text and numbers");
     escape(&text, |c| format!("\\u{:04x}", u32::from(c)))
 }
 
-/// A text without characters that a terminal would obey, but for new lines and tabs: `\u{1b}[2J` in place of
-/// a cleared screen.
+/// Returns text with the characters escaped that a terminal would obey, except new lines and tabs:
+/// `\u{1b}[2J` instead of a cleared screen.
 fn visible(text: &str) -> String {
     escape(text, |c| c.escape_unicode().to_string())
 }
@@ -136,7 +136,7 @@ fn escape(text: &str, escaped: impl Fn(char) -> String) -> String {
     text.chars().map(|c| if is_obeyed(c) { escaped(c) } else { c.to_string() }).collect()
 }
 
-/// Control characters, and those that change the direction of text.
+/// True for control characters except new line and tab, and for characters that change the direction of text.
 fn is_obeyed(c: char) -> bool {
     let turns_text =
         matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');

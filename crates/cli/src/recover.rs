@@ -7,18 +7,18 @@ use braid_control::{Apply, LookReport, NbdAddress, RecoverReport, Result, StateD
 use clap::Args;
 use jiff::Timestamp;
 
-/// Go on with a volume whose SSDs are lost, as its disk alone has it
+/// Recover a volume whose SSDs are lost, from its disk alone
 ///
-/// For a volume with policy pass and order=epoch that is not served, and whose SSDs are missing. Its disk
-/// holds all of it as it was when the newest epoch ended, which was the last commit that the disk got whole:
-/// max-lag bounds what the SSDs had beyond that. What was written since is lost, and said, as ranges that may
-/// be larger. From then on braid serve opens it from the disk, at once: what is in the disk's journal is read
-/// from there, and gets to its place in the background. Once all of it is there (braid status), or after
-/// --apply, any other program finds the volume's bytes at the same addresses of the disk, too. A new SSD:
-/// braid device replace.
+/// For a volume with policy pass and order=epoch that is not served and whose SSDs are missing. The disk
+/// holds the whole volume as of the end of the newest epoch, which was the last commit that reached the disk
+/// whole: max-lag bounds the data that the SSDs had beyond that. Later writes are lost, and reported as
+/// ranges, which may be larger than the writes. From then on braid serve opens the volume from the disk, at
+/// once: data in the disk's journal is read from the journal, and moves to its place in the background. Once
+/// all data is in place (braid status), or after --apply, any other program, too, finds the volume's bytes at
+/// the same addresses of the disk. To add a new SSD: braid device replace.
 ///
 /// With --read-only nothing on the disk changes: the volume is served by NBD to readers, in the foreground,
-/// until SIGTERM, SIGINT or SIGHUP, so that one can look at what is left before deciding.
+/// until SIGTERM, SIGINT or SIGHUP, so that you can inspect the remaining data before you decide.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -27,24 +27,24 @@ Examples:
   braid recover vault --apply
 
 JSON: name, epoch, epoch_ended_unix_seconds, age_seconds (from then to now), outdated, given_up (devices), only_on_missing (device, offset_bytes, length_bytes),
-unapplied_bytes (in the journal, not in their place), lost (ranges that read as errors: offset_bytes, length_bytes), recovered_before;
+unapplied_bytes (in the journal, not yet in place), lost (ranges that read as errors: offset_bytes, length_bytes), recovered_before;
 with --read-only also nbd_uris, in one line when ready.")]
 pub struct Arguments {
-    /// The volume
+    /// Name of the volume
     name: VolumeName,
-    /// Change nothing: serve to readers what the volume would be
+    /// Change nothing: serve the volume to readers as a recovery would make it
     #[arg(long)]
     read_only: bool,
-    /// Write what is in the disk's journal to its place before it ends, so that other programs find it there
+    /// Write the data in the disk's journal to its place before the command ends, for other programs to find
     #[arg(long, conflicts_with = "read_only")]
     apply: bool,
-    /// With --read-only, where to export it by NBD, instead of a socket in the state directory; may be
-    /// repeated
+    /// Address of the NBD export of --read-only, instead of a socket in the state directory. Repeat the
+    /// option for more addresses
     #[arg(long, value_name = "unix:PATH|HOST:PORT", requires = "read_only")]
     nbd: Vec<NbdAddress>,
 }
 
-/// Runs the verb.
+/// Runs the command.
 pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8> {
     let Arguments { name, read_only, apply, nbd } = arguments;
     if *read_only {
@@ -70,19 +70,19 @@ fn describe(report: &RecoverReport) -> String {
     let given_up = given_up.join(", ");
     let mut text = match recovered_before {
         true => format!(
-            "volume '{name}' was recovered before, as it was at the end of epoch {epoch}{ago}, without {given_up}: what was written since the recovery is kept\n"
+            "volume '{name}' was recovered before, as it was at the end of epoch {epoch}{ago}, without {given_up}: writes since the recovery are kept\n"
         ),
         false => {
             format!("volume '{name}' is as it was at the end of epoch {epoch}{ago}, without {given_up}\n")
         }
     };
     if *outdated {
-        text += "the disk was out of use when the SSDs were used last: no bound holds for what they had beyond that\n";
+        text += "the disk was out of use during the last use of the SSDs: no bound holds for the data that the SSDs had beyond that\n";
     } else if newer > Bytes::ZERO && report.age_seconds.is_some() {
-        text += "how much longer the SSDs were in use is not known to the disk: max-lag, and max-lag-time where it is set, bound what they had beyond that\n";
+        text += "the disk does not know how much longer the SSDs were in use: max-lag, and max-lag-time if set, bound the data that the SSDs had beyond that\n";
     }
     if newer > Bytes::ZERO {
-        text += &format!("what was written after that, in up to {newer}, is lost:\n");
+        text += &format!("later writes, in up to {newer}, are lost:\n");
     }
     for range in only_on_missing {
         text += &format!("  {} from byte {}\n", Bytes(range.length_bytes), range.offset_bytes);
@@ -90,7 +90,7 @@ fn describe(report: &RecoverReport) -> String {
     if !lost.is_empty() {
         let bytes: Bytes = lost.iter().map(|range| Bytes(range.length_bytes)).sum();
         text += &format!(
-            "{bytes} cannot be read: a part of the disk's journal is damaged; they are errors until all of their extents is written or discarded:\n"
+            "{bytes} cannot be read: a part of the disk's journal is damaged: they read as errors until their whole extents are written or discarded:\n"
         );
     }
     for range in lost {
@@ -99,15 +99,14 @@ fn describe(report: &RecoverReport) -> String {
     text
 }
 
-/// When the epoch ended: both by the calendar and before now, for a volume may be found long after it was
-/// used last.
+/// End of the epoch, as date and as age: a volume may be found long after its last use.
 fn when(RecoverReport { epoch_ended_unix_seconds, age_seconds, .. }: &RecoverReport) -> String {
     let Some(ended) = epoch_ended_unix_seconds else { return String::new() };
     let before = age_seconds.map_or_else(String::new, |age| format!(" ({} before now)", clock(age)));
     format!(", at {}{before}", calendar(*ended as u64))
 }
 
-/// A time since 1970 as `2026-11-25 09:15:12 UTC`; as it is if no calendar has it.
+/// A time since 1970 as `2026-11-25 09:15:12 UTC`; in seconds if out of the calendar's range.
 fn calendar(seconds: u64) -> String {
     let time = i64::try_from(seconds).ok().and_then(|seconds| Timestamp::from_second(seconds).ok());
     time.map_or_else(|| format!("{seconds} s after 1970"), |time| time.strftime("%F %T UTC").to_string())
@@ -118,7 +117,7 @@ fn next_steps(RecoverReport { name, given_up, unapplied_bytes, .. }: &RecoverRep
     if *unapplied_bytes > 0 {
         let unapplied = Bytes(*unapplied_bytes);
         text = format!(
-            "{unapplied} are in the disk's journal, and get to their place while the volume is served, or with braid recover {name} --apply: \
+            "{unapplied} are in the disk's journal, and move to their place while the volume is served, or with braid recover {name} --apply: \
              until then no other program may use the disk\n"
         );
     }
@@ -146,7 +145,7 @@ mod tests {
         }
     }
 
-    /// A volume that was found a day later was said to have lost a day.
+    /// Bug: a volume found a day later was reported to have lost a day.
     #[test]
     fn recover_report_shows_end_and_age_of_the_epoch() {
         let report = RecoverReport {

@@ -1,4 +1,4 @@
-//! `braid serve`, and `braid stop`, its end from another terminal.
+//! `braid serve`, and `braid stop`, which ends a served volume from another terminal.
 
 use crate::output::{Output, print};
 use crate::volume_options::VolumeOptions;
@@ -9,9 +9,9 @@ use braid_control::{
 use clap::Args;
 use std::ffi::OsString;
 
-/// Serve a volume, in the foreground, until SIGTERM, SIGINT or SIGHUP
+/// Serve a volume in the foreground until SIGTERM, SIGINT or SIGHUP
 ///
-/// Prints one line when the server is ready for connections: the URIs of the volume's NBD exports. Logs to
+/// Prints one line when the server is ready for connections: the URIs of the volume's NBD exports. Logs go to
 /// standard error.
 #[derive(Args)]
 #[command(after_help = "\
@@ -20,80 +20,81 @@ Examples:
   braid serve vault --nbd 127.0.0.1:10809 --nbd unix:/run/vault.sock
   braid serve --temporary --ssd memory,size=1GiB,model=x25-m --hdd memory,size=4GiB,model=mba3073
 
-SIGTERM, SIGINT and SIGHUP end it: no new clients, replies to requests in flight for up to 10 s;
-what braid attach mounted is unmounted, and the volume is closed. A second signal ends the wait.
-Exit status 3 if a file system stays in use: what was not synced to it may be lost.
+SIGTERM, SIGINT and SIGHUP end the daemon: it accepts no new clients, answers requests in flight for up to
+10 s, unmounts file systems mounted by braid attach, and closes the volume. A second signal ends the wait.
+Exit status 3 if a file system stays in use: data that was not synced may be lost.
 
 JSON, one line when ready: name, nbd_uris, admin_socket, process_id.")]
 pub struct Arguments {
-    /// The volume
+    /// Name of the volume
     #[arg(required_unless_present = "temporary")]
     name: Option<VolumeName>,
-    /// Where to export it by NBD, instead of a socket in the state directory; may be repeated
+    /// Address of the NBD export, instead of a socket in the state directory. Repeat the option for more
+    /// addresses
     #[arg(long, value_name = "unix:PATH|HOST:PORT")]
     nbd: Vec<NbdAddress>,
-    /// Extents in the memory cache, at most a million
+    /// Size of the memory cache in extents, at most 1,000,000
     #[arg(long, value_name = "EXTENTS", default_value_t = ServeOptions::default().cache_extents as u32,
           value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     cache: u32,
-    /// When a read that misses the memory cache brings all of its extent there: first (at the first miss),
-    /// second (at the second, a short while later), or off
+    /// Time to bring a whole extent into the memory cache after a read misses: first (at the first miss),
+    /// second (at the second miss, a short while later), or off
     #[arg(long, value_name = "WHEN", default_value_t)]
     readahead: Readahead,
-    /// Memory for what is read ahead of up to 16 streams, of reads that follow each other in order or by a
-    /// stride, such as 32MiB; 0 for none, as with --readahead off, and with extents of more than 1 MiB
+    /// Memory for read-ahead of up to 16 streams of reads in order or at a stride, such as 32MiB. No
+    /// read-ahead with 0, with --readahead off, or with extents of more than 1 MiB
     #[arg(long, value_name = "SIZE", default_value = "0")]
     ahead: Bytes,
-    /// NBD clients at a time. A further one is refused, unless one makes room that has not sent a request
-    /// for a minute since it connected
+    /// NBD clients at the same time. A further client is refused, unless a client that has been connected for
+    /// a minute without sending a request can make room
     #[arg(long, value_name = "N", default_value_t = ServeOptions::default().clients as u32,
           value_parser = clap::value_parser!(u32).range(1..=ServeOptions::MOST_CLIENTS as i64))]
     clients: u32,
-    /// Give up what lies on a device, by its place: d1. With two copies it is brought up to date from the
-    /// others: for halves of a mirror that were used apart, and old copies of devices. With one copy, the
-    /// volume goes on without the device, for good: what lay there reads as errors, and blocks cached dirty
-    /// there read as they were before. If it had the journal (the first SSD), so does what was moved, freed
-    /// or first written in its last 30 s, and what was overwritten then past a dirty block of another SSD
+    /// Discard the data of a device, by its place: d1. With two copies, the device is resynchronised from the
+    /// others: for halves of a mirror that were used apart, and for old copies of devices. With one copy, the
+    /// volume continues without the device, for good: data there reads as errors, and blocks cached dirty
+    /// there read as before the dirty writes. If the device had the journal (the first SSD), the same happens
+    /// to data of its last 30 s: data moved, freed or first written then, and data overwritten then past a
+    /// dirty block of another SSD
     #[arg(long, value_name = "DEVICE", value_parser = device_id)]
     distrust: Vec<DeviceId>,
-    /// Write back what the SSD alone holds, though the adopted disk was changed while it was not served: that
-    /// may destroy its file system
+    /// Write back the data that only the SSD holds, although the adopted disk was changed while it was not
+    /// served. Write-back may destroy the disk's file system
     #[arg(long = "force-write-back")]
     force_write_back: bool,
-    /// How fast the SSDs are, for simulations of the volume beside it (equi,mode=auto), if they emulate no
-    /// model: one of braid device show, or a file that braid device calibrate made [default: measured while
-    /// they serve guests]
+    /// Model of SSDs that emulate no model, for simulations beside the volume (equi,mode=auto): a name (braid
+    /// device show), or a file made by braid device calibrate [default: measured while the SSDs serve guests]
     #[arg(long, value_name = "MODEL")]
     ssd_model: Option<String>,
-    /// The same of the disks
+    /// Model of hard disks: as --ssd-model
     #[arg(long, value_name = "MODEL")]
     hdd_model: Option<String>,
-    /// Make the volume now, and remove it and the files made for it at the end
+    /// Create the volume now; remove the volume and its files at the end
     #[arg(long)]
     temporary: bool,
     #[command(flatten)]
     volume: VolumeOptions,
 }
 
-/// End the daemon of a volume, and wait until the volume is closed
+/// Stop the daemon of a volume, and wait until the volume is closed
 ///
-/// Refuses while something uses the volume, and says who: mounts, swap space, programmes that have its block
-/// device open, NBD clients. SIGTERM does not ask.
+/// Refuses while the volume is in use, and lists the users: mounts, swap space, programs that have the block
+/// device open, NBD clients. SIGTERM ends the daemon without this check.
 #[derive(Args)]
 #[command(after_help = "JSON: name, stopped (true).")]
 pub struct StopArguments {
-    /// The volume
+    /// Name of the volume
     name: VolumeName,
-    /// Stop it though something uses it: mounts and clients get ten seconds, and lose what they have not
+    /// Stop the daemon although the volume is in use: mounts and clients get 10 s, and lose data that is not
     /// synced
     #[arg(long)]
     force: bool,
 }
 
-/// The name of a temporary volume that is given none.
+/// Default name of a temporary volume.
 const TEMPORARY: &str = "temporary";
 
-/// Runs the verb.
+/// Runs the command.
 pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8> {
     let options = |name: &VolumeName| ServeOptions {
         nbd: arguments.nbd.clone(),
@@ -115,32 +116,32 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
             braid_control::serve_temporary(state, &new, &options(&new.name), ready)?;
         }
         (_, false) if arguments.volume.any() => {
-            let problem = "options of a new volume belong to braid create, or to braid serve --temporary";
+            let problem = "options of a new volume: for braid create or braid serve --temporary only";
             return Err(Error::new(ErrorKind::Usage, problem));
         }
         (Some(name), false) => braid_control::serve(state, name, &options(name), ready)?,
         (None, false) => {
-            return Err(Error::new(ErrorKind::Usage, "which volume? name one, or add --temporary"));
+            return Err(Error::new(ErrorKind::Usage, "no volume: name a volume, or add --temporary"));
         }
     }
     Ok(0)
 }
 
-/// A device by its place: `d0`.
+/// Parses a device by its place: `d0`.
 pub fn device_id(text: &str) -> std::result::Result<DeviceId, String> {
     let number = text.strip_prefix('d').and_then(|number| number.parse().ok());
     number
         .map(DeviceId)
-        .ok_or_else(|| format!("'{text}' is not a device: use its place in the volume, as in d0"))
+        .ok_or_else(|| format!("'{text}' is not a device: use the device's place in the volume, as in d0"))
 }
 
-/// `braid detach`, for the daemon to run when it stops: with this very program, even if its file was replaced
-/// meanwhile.
+/// Command line of `braid detach`, for the daemon to run when it stops. Runs the daemon's own executable,
+/// even if the file was replaced meanwhile.
 fn detach_command(name: &VolumeName) -> Vec<OsString> {
     vec!["/proc/self/exe".into(), "detach".into(), name.as_str().into()]
 }
 
-/// Runs the verb.
+/// Runs the command.
 pub fn stop(state: &StateDir, arguments: &StopArguments, output: Output) -> Result<u8> {
     let name = &arguments.name;
     braid_control::stop(state, name, arguments.force)?;

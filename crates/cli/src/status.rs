@@ -1,4 +1,4 @@
-//! `braid status`: all volumes in a line each, or one in full.
+//! `braid status`: one line for each volume, or one volume in full.
 
 mod policy;
 
@@ -15,7 +15,7 @@ use clap::Args;
 use std::fmt::Write;
 use std::thread::ScopedJoinHandle;
 
-/// Show all volumes, or one in full: devices, guests, background work
+/// Show all volumes, or one volume in full: devices, guests, background work
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -23,14 +23,14 @@ Examples:
   braid status vault --watch
   braid status vault --json | jq '.devices[] | {device, requests_share, response_ns_p99}'
 
-JSON of a volume that is served: name, served (true), uuid, process_id, uptime_seconds, nbd_uris,
+JSON of a served volume: name, served (true), uuid, process_id, uptime_seconds, nbd_uris,
 nbd_connections, nbd_clients, attached_file, policy, guard, policy_lacks, size_bytes, extent_bytes, block_bytes, copies, mapped_bytes,
 lost_bytes, lost (offset_bytes, length_bytes), extra_bytes, dirty_bytes, cache_bytes, cache_limit_bytes,
 map_memory_bytes, journal_bytes,
 behind_bytes, caught_up_bytes_per_second, behind_left_seconds, deferred_bytes, journaled_bytes, epoch, epoch_failure, unapplied_bytes, unapplied_failure,
 written_lately_bytes, stale_pages, pending_changes, pending_log, pending_log_failure,
 failure, over_committed_bytes,
-durability (power_cut, daemon_crash or none: what a flush survives), guests, background, devices.
+durability (power_cut, daemon_crash or none: the worst event that flushed data survives), guests, background, devices.
   guard (of equi,mode=auto): mode, switches, switched_seconds_ago, measured_ns_mean, modes (mode, latency_ns_mean), one_in, processor_share, measured_models_off,
     problem
   guests: read, write, flush (requests, bytes, latency_ns_mean, _p50, _p95, _p99, _p999, _max),
@@ -47,19 +47,19 @@ durability (power_cut, daemon_crash or none: what a flush survives), guests, bac
     last_error, response_ns_mean, _p50, _p95, _p99, _p999, _max, lateness_requests, lateness_ns_mean,
     lateness_ns_max, policy_figures
 Exit status with NAME: 3 if no flush can succeed, if a device or a copy is missing or behind, or if no epoch can end.
-JSON of one that is not: name, served (false), uuid, temporary, ended_unclean, pending_log, dead_block_devices, dead_mounts, devices (path,
-class, model, size_bytes, made, removed, adopted, outdated, missing). Exit status with NAME: 3 if its daemon left mounts behind. Without NAME: volumes, a list of these; of one whose daemon does not
+JSON of a volume that is not served: name, served (false), uuid, temporary, ended_unclean, pending_log, dead_block_devices, dead_mounts, devices (path,
+class, model, size_bytes, made, removed, adopted, outdated, missing). Exit status with NAME: 3 if its daemon left mounts behind. Without NAME: volumes, a list of such reports; of a volume whose daemon does not
 answer within 10 s: name, served (true), process_id, process_state, error (kind, message), and exit status 1.
 With NAME such a daemon is an error. With --watch: a line every second.")]
 pub struct Arguments {
-    /// The volume
+    /// Name of the volume [default: all volumes]
     name: Option<VolumeName>,
-    /// Refresh it every second, until interrupted
+    /// Refresh the report every second, until interrupted
     #[arg(long)]
     watch: bool,
 }
 
-/// Runs the verb.
+/// Runs the command.
 pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8> {
     if arguments.watch {
         return watch(state, arguments.name.as_ref(), output);
@@ -84,8 +84,8 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
     }
 }
 
-/// Every volume that can be told of; what cannot is logged. They are asked side by side: a daemon that does
-/// not answer holds up no other one.
+/// Reports of all volumes; volumes without a report are logged. Daemons are asked in parallel: a daemon that
+/// does not answer delays no other.
 pub fn all(state: &StateDir) -> Result<Vec<VolumeReport>> {
     let report = |name| volume_report(state, name).inspect_err(|error| tracing::warn!("{error}")).ok();
     let mut reports = Vec::new();
@@ -99,13 +99,13 @@ pub fn all(state: &StateDir) -> Result<Vec<VolumeReport>> {
     Ok(reports)
 }
 
-/// Daemons that are asked at a time, each by a thread.
+/// Daemons asked at the same time, one thread each.
 const SIDE_BY_SIDE: usize = 64;
 
-/// A line for each volume.
+/// Table with a line for each volume.
 pub fn overview(reports: &[VolumeReport]) -> String {
     if reports.is_empty() {
-        return "there is no volume yet: braid create --help\n".to_owned();
+        return "no volumes: to create a volume: braid create --help\n".to_owned();
     }
     let mut table = Table::new(&["volume", "state", ">size", ">mapped", "policy", "nbd"]);
     for report in reports {
@@ -145,7 +145,7 @@ pub fn overview(reports: &[VolumeReport]) -> String {
     table.render("") + &reports.iter().filter_map(why).collect::<String>()
 }
 
-/// A volume in full; with rates where it is watched.
+/// One volume in full, with rates if the volume is watched.
 pub fn describe(state: &StateDir, name: &VolumeName, report: &VolumeReport, rates: Option<&Rates>) -> String {
     match report {
         VolumeReport::Served(status) => {
@@ -164,7 +164,9 @@ pub fn describe(state: &StateDir, name: &VolumeName, report: &VolumeReport, rate
                 None => format!("volume '{name}' is not served: braid serve {name}\n"),
             };
             if resting.temporary {
-                text = format!("volume '{name}' was temporary, and its daemon died: braid forget {name}\n");
+                text = format!(
+                    "volume '{name}' is left over: it was temporary, and its daemon died: braid forget {name}\n"
+                );
             }
             text += &left_behind(resting);
             let mut table = Table::new(&["device", "class", "model", ">size", "path"]);
@@ -180,32 +182,33 @@ pub fn describe(state: &StateDir, name: &VolumeName, report: &VolumeReport, rate
     }
 }
 
-/// How fast copies are brought up to date; nothing if none is.
+/// Rate of resynchronisation and time left; empty if no copy is being resynchronised.
 fn catch_up(status: &StatusReport) -> String {
     let Some(seconds) = status.behind_left_seconds else { return String::new() };
     let (rate, left) =
         (Bytes(status.caught_up_bytes_per_second as u64), Nanos::from_secs(seconds.ceil() as u64));
-    format!(", and is brought up to date: {rate}/s, {left} left")
+    format!(", and is being resynchronised: {rate}/s, {left} left")
 }
 
-/// How the last daemon ended, and what to remove that it left; nothing if all is well.
+/// How the last daemon ended, and the remains to remove; empty after a clean shutdown.
 fn left_behind(resting: &RestingReport) -> String {
     let (name, mut text) = (&resting.name, String::new());
     if resting.ended_unclean && !resting.temporary {
-        text += "  its last daemon ended without closing it, as after kill -9 or a power cut: ";
+        text +=
+            "  unclean shutdown: the last daemon did not close the volume, as after kill -9 or a power cut: ";
         text += &match &resting.pending_log {
             Some(log) => format!(
-                "what it had acknowledged and not flushed is kept in {} until the next start\n",
+                "acknowledged writes that were not flushed are kept in {} until the next start\n",
                 log.display()
             ),
-            None => "what was not flushed may be lost\n".to_owned(),
+            None => "writes that were not flushed may be lost\n".to_owned(),
         };
     }
     for path in resting.dead_block_devices.iter().chain(&resting.dead_mounts) {
-        text += &format!("  DEAD: {}: every request to it fails\n", path.display());
+        text += &format!("  DEAD: {}: every request to this path fails\n", path.display());
     }
     if resting.is_attached_dead() {
-        text += &format!("  Remove what is dead: braid detach {name}\n");
+        text += &format!("  To remove dead mounts and devices: braid detach {name}\n");
     }
     text
 }
@@ -216,7 +219,7 @@ fn head(status: &StatusReport) -> String {
     let mut text = format!("volume '{name}', served for {uptime} by process {process_id}\n");
     if let Some(failure) = &status.failure {
         text += &format!(
-            "  FAILED: no flush can succeed any more: {failure}\n  Look at the device, stop the daemon and serve anew.\n"
+            "  FAILED: no flush can succeed any more: {failure}\n  Check the device, stop the daemon, and serve the volume again.\n"
         );
     }
     let is_in_use = |device: &&DeviceReport| matches!(device.state.as_str(), "active" | "draining");
@@ -227,7 +230,7 @@ fn head(status: &StatusReport) -> String {
         text += &format!("  DEGRADED: {} ({}) is {}{times}\n", device.device, device.path, device.state);
     }
     if let Some(lack) = &status.policy_lacks {
-        text += &format!("  NOTE: {lack}, or add such a device: the volume uses what there is\n");
+        text += &format!("  NOTE: {lack}, or add such a device: the volume uses the devices it has\n");
     }
     if let Some(why) = &status.pending_log_failure {
         text += &format!("  NOTE: a crash of the daemon loses what is not flushed: {why}\n");
@@ -247,7 +250,7 @@ fn head(status: &StatusReport) -> String {
         let (bytes, first) =
             (Bytes(status.lost_bytes), status.lost.first().map_or(0, |range| range.offset_bytes));
         text += &format!(
-            "  LOST: {bytes}, the first at byte {first}: read as errors until they are written, in whole parts of their extents, or discarded (--json lists the ranges)\n"
+            "  LOST: {bytes}, the first at byte {first}: they read as errors until whole parts of their extents are written, or they are discarded (--json lists the ranges)\n"
         );
     }
     text += &over_committed(status.over_committed_bytes);
@@ -331,12 +334,13 @@ fn devices(status: &StatusReport, rates: Option<&Rates>) -> String {
     text
 }
 
-/// Whether nothing of a device counts, for it is not there or not used.
+/// True if a device is missing or failed.
 fn is_lost(device: &DeviceReport) -> bool {
     matches!(device.state.as_str(), "missing" | "failed")
 }
 
-/// How much an SSD was written, and how often a day at that rate; nothing of a disk, which does not wear.
+/// Bytes written to an SSD, and drive writes per day at this rate; empty for a hard disk, which does not
+/// wear.
 fn wear(device: &DeviceReport) -> String {
     if device.class != "ssd" || is_lost(device) {
         return String::new();
@@ -346,13 +350,13 @@ fn wear(device: &DeviceReport) -> String {
     let rate = per_day.map(|writes| format!(", {writes:.2} drive writes per day at this rate"));
     let life = device.ssd_life_days.map(|days| {
         let rating = device.policy_figures.get("wear_drive_writes_per_day").copied().unwrap_or_default();
-        format!(", {:.1} years if it is rated for {rating} over five", days / 365.0)
+        format!(", {:.1} years if rated for {rating} over five", days / 365.0)
     });
     let (rate, life) = (rate.unwrap_or_default(), life.unwrap_or_default());
     format!("  {name}: {written} written since the daemon started{rate}{life}\n")
 }
 
-/// How far the removal of a device is; nothing if it stays.
+/// Progress of draining a device; empty if the device does not drain.
 fn drain(device: &DeviceReport) -> String {
     let Some(left) = device.drain_left_bytes else { return String::new() };
     let rate = Bytes(device.drained_bytes_per_second.unwrap_or_default() as u64);
@@ -422,8 +426,8 @@ fn background(status: &StatusReport) -> String {
     text + "\n" + &plan(status)
 }
 
-/// What of the policy's plan is left, how fast it goes, and what devices give for it; nothing if there is
-/// nothing to move.
+/// Progress of the policy's moves: work left, rate, and the budgets of devices; empty if there is nothing to
+/// move.
 fn plan(status: &StatusReport) -> String {
     let background = &status.background;
     if background.moves_left == 0 && background.moved_bytes_per_second == 0.0 {
@@ -445,7 +449,7 @@ fn plan(status: &StatusReport) -> String {
     )
 }
 
-/// Devices whose budget is shown: --json has all.
+/// Most devices whose budget is shown; --json lists all.
 const BUDGETS_SHOWN: usize = 16;
 
 fn name_of(policy: &str) -> &str {
@@ -456,7 +460,7 @@ fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
-/// A time, or nothing if nothing was measured.
+/// A time, or `-` if nothing was measured.
 pub fn time(ns: u64) -> String {
     if ns == 0 { "-".to_owned() } else { short(ns) }
 }

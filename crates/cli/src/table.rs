@@ -1,4 +1,4 @@
-//! Columns for people.
+//! Tables in text.
 
 /// Rows of cells under a heading; numbers are aligned to the right.
 pub struct Table {
@@ -6,7 +6,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table with these columns. One that begins with `>` is aligned to the right.
+    /// Creates a table with these columns. Columns that begin with `>` are aligned to the right.
     pub fn new(columns: &[&str]) -> Table {
         Table { rows: vec![columns.iter().map(|&column| column.to_owned()).collect()] }
     }
@@ -17,7 +17,7 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// The table as lines, each begun with `indent`.
+    /// Returns the table as lines, each with the indent.
     pub fn render(&self, indent: &str) -> String {
         let head = &self.rows[0];
         let right: Vec<bool> = head.iter().map(|column| column.starts_with('>')).collect();

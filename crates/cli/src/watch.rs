@@ -1,4 +1,4 @@
-//! `braid status --watch`: the same every second, with what happened in between.
+//! `braid status --watch`: repeats the status every second, with rates in between.
 
 use crate::output::{Output, is_open};
 use crate::status::{all, describe, overview, time};
@@ -7,8 +7,8 @@ use braid_control::{DeviceReport, Result, StateDir, StatusReport, VolumeName, Vo
 use std::io::IsTerminal;
 use std::time::Duration;
 
-/// Shows a volume, or all, until interrupted, until it cannot be told of any more, or until standard output
-/// is closed.
+/// Shows one volume or all volumes until interrupted, until a report fails, or until standard output is
+/// closed.
 pub fn watch(state: &StateDir, name: Option<&VolumeName>, output: Output) -> Result<u8> {
     let mut before: Option<VolumeReport> = None;
     while is_open() {
@@ -28,7 +28,7 @@ pub fn watch(state: &StateDir, name: Option<&VolumeName>, output: Output) -> Res
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// A text that takes the place of the one before, on a terminal.
+/// Frames text to replace the previous text on a terminal.
 fn screen(text: String) -> String {
     const HOME: &str = "\x1b[H";
     const CLEAR_LINE: &str = "\x1b[K\n";
@@ -36,17 +36,17 @@ fn screen(text: String) -> String {
     if !std::io::stdout().is_terminal() {
         return format!("{text}\n");
     }
-    // Line by line over what was there: clearing first would flicker.
+    // Overwrite line by line: clearing the screen first would flicker.
     HOME.to_owned() + &text.trim_end().replace('\n', CLEAR_LINE) + CLEAR_LINE + CLEAR_BELOW
 }
 
-/// What happened between two reports.
+/// Rates between two reports.
 pub struct Rates {
     devices: Vec<Rate>,
     operations: Vec<(&'static str, Rate)>,
 }
 
-/// Requests of one kind between two reports.
+/// Rate of one kind of request between two reports.
 #[derive(Default)]
 struct Rate {
     requests_per_second: f64,
@@ -55,7 +55,7 @@ struct Rate {
 }
 
 impl Rates {
-    /// All zero if there was no report before, or another daemon gave it.
+    /// Computes the rates; all zero if there is no earlier report, or an earlier report of another daemon.
     pub fn between(before: Option<&VolumeReport>, now: &VolumeReport) -> Rates {
         let VolumeReport::Served(now) = now else {
             return Rates { devices: Vec::new(), operations: Vec::new() };
@@ -74,7 +74,7 @@ impl Rates {
                     device.response.response_ns_mean,
                 )
             };
-            // It may have come since.
+            // The device may have been added since.
             let earlier = before.devices.iter().find(|earlier| earlier.device == device.device);
             Rate::between(totals(earlier.unwrap_or(device)), totals(device), seconds)
         };

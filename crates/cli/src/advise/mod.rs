@@ -1,5 +1,5 @@
-//! `braid advise`: what a recorded load would get from each policy and from other sizes of the SSD, and what
-//! to type.
+//! `braid advise`: forecasts a recorded load under each policy and with other sizes of the SSD, and prints
+//! the command to type.
 
 mod scratch;
 pub mod text;
@@ -24,11 +24,11 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use volume::Served;
 
-/// Say which policy and which size of the SSD a load wants
+/// Find the policy and the SSD size that suit a load
 ///
-/// Records what guests ask of a served volume, or takes a recording, and simulates it under all policies,
-/// then under the present and the best one with SSDs of other sizes. A change is advised only if its gain is
-/// at least 5 % of the latency and beyond doubt. Nothing is changed.
+/// Records the requests of a served volume's guests, or takes a recording. Simulates the recording under all
+/// policies, then under the present and the best policy with SSDs of other sizes. A change is advised only if
+/// its gain is at least 5 % of the latency and beyond doubt. Nothing is changed.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -37,39 +37,40 @@ Examples:
   braid advise --trace web.csv.gz --ssd 10%,model=sata-ssd --hdd 8TB,model=exos-x20 --try-ssd nvme-ssd
   braid advise --trace web.csv.gz --ssd 80GB,model=x25-m --hdd 320GB,model=barracuda-7200.12 --present hystor
 
-The last --requests of the recording are simulated at their own times (open loop). The first half of them warms up, the second
-half is measured. The present policy and the three fastest others are simulated five times each, from a little later on and on devices of
-another seed. An interval contains what comes with 95 % confidence: it is made of 16 batches of equally many requests, and of these
-runs. Policies and load are simulated as `braid simulate` does; the same recording gives the same advice. Not known is how much faster programs would ask that
-wait for answers, and whether the load stays as it was.
+The last --requests of the recording are simulated at their own times (open loop). The first half warms up, the second
+half is measured. The present policy and the three fastest others are simulated five times each, starting a little later
+and on devices of another seed each time. An interval contains the value with 95 % confidence; it is computed from 16
+batches of equally many requests, and from these runs. Policies and load are simulated as by `braid simulate`; the same
+recording gives the same advice. Unknown remains how much faster programs would send requests if they wait for answers,
+and whether the load stays the same.
 
-With NAME, simulations begin with the volume's own devices, addresses and layout: which extents of the recording lie on SSDs is
-asked of the daemon, if they are 65,536 at most. Else they begin as those of `braid simulate` do. Devices without a model need one:
-`braid device calibrate` makes it, --ssd-model and --hdd-model name it.
+With NAME, simulations begin with the volume's own devices, addresses and layout: the daemon tells which extents of the
+recording lie on SSDs, if there are at most 65,536. Otherwise simulations begin like those of `braid simulate`. Devices
+without a model need one: `braid device calibrate` makes a model, --ssd-model and --hdd-model name it.
 
-JSON: name (null without a volume), command (what to type; null if nothing is to be changed), wall_seconds (differs from run to run), load, recorded_requests,
-recorded_seconds, simulated_requests, warm_up_seconds, measured_seconds, measured_requests, bad_records, unrecorded_requests, measured_latency_ns_mean (of the volume while it was
-recorded; null with --trace), touched_extents_bytes, seed, present_policy,
+JSON: name (null without a volume), command (command to type; null if no change is advised), wall_seconds (differs from run to run), load, recorded_requests,
+recorded_seconds, simulated_requests, warm_up_seconds, measured_seconds, measured_requests, bad_records, unrecorded_requests, measured_latency_ns_mean (of the volume during the
+recording; null with --trace), touched_extents_bytes, seed, present_policy,
 rows, unfit_policies (policy, why), choice, curves.
   rows, the fastest first: policy, run_count, latency_ns_mean, latency_ns_low, latency_ns_high, latency_ns_p99, difference_ns_mean (to the present
-    policy; null of itself), difference_ns_low, difference_ns_high, keeps_up, ssd_written_bytes_per_day, drive_writes_per_day,
+    policy; null for the present policy), difference_ns_low, difference_ns_high, keeps_up, ssd_written_bytes_per_day, drive_writes_per_day,
     ssd_life_days (null without --tbw)
   choice: ruling (change, keep or undecided), advised_policy, gain_ns_mean, gain_ns_low, gain_ns_high, undecided_policy
-  curves: policy, ssd_models, knee_bytes (null if the largest still gains a tenth), points: ssd_bytes, size_factor, latency_ns_mean,
+  curves: policy, ssd_models, knee_bytes (null if the largest SSD still gains a tenth), points: ssd_bytes, size_factor, latency_ns_mean,
     latency_ns_low, latency_ns_high, latency_ns_p99")]
 pub struct Arguments {
-    /// The volume, which is served
+    /// Name of the volume, which must be served
     name: Option<VolumeName>,
-    /// How long to record; Ctrl-C ends the recording early, and the advice follows
+    /// Length of the recording; Ctrl-C ends the recording early, and the advice follows
     #[arg(long = "for", value_name = "TIME", default_value = "10min", conflicts_with = "trace")]
     length: Nanos,
-    /// Keep the recording
+    /// File to keep the recording in
     #[arg(long, value_name = "FILE", conflicts_with = "trace", requires = "name")]
     keep: Option<PathBuf>,
-    /// A recording in place of one that is made now: a file, a folder, or FILE+FILE
+    /// Existing recording instead of a new one: a file, a folder, or FILE+FILE
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// A page with the pictures
+    /// File for a page with the pictures
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// SSDs of a model, without a volume: as in braid simulate
@@ -78,19 +79,19 @@ pub struct Arguments {
     /// Hard disks of a model: as --ssd
     #[arg(long, value_name = "SIZE,model=M[,count=N]", conflicts_with = "name", help_heading = "Devices")]
     hdd: Vec<String>,
-    /// The model of the volume's SSDs that have none: a name (braid device show) or a file, FILE.toml
+    /// Model of the volume's SSDs that have none: a name (braid device show) or a file, FILE.toml
     #[arg(long, value_name = "MODEL", requires = "name", help_heading = "Devices")]
     ssd_model: Option<String>,
-    /// The model of the volume's hard disks that have none
+    /// Model of the volume's hard disks that have none
     #[arg(long, value_name = "MODEL", requires = "name", help_heading = "Devices")]
     hdd_model: Option<String>,
-    /// Another model of SSD to try, in place of all SSDs. Repeat it to compare
+    /// Another SSD model to try, in place of all SSDs. Repeat the option to compare models
     #[arg(long, value_name = "MODEL", help_heading = "Devices")]
     try_ssd: Vec<String>,
-    /// What an SSD may be given to write in its life, as its data sheet says: 600TB
+    /// Bytes that may be written to an SSD in its life, as in its data sheet: 600TB
     #[arg(long, value_name = "SIZE", help_heading = "Devices")]
     tbw: Option<Bytes>,
-    /// The policy in charge, without a volume
+    /// Present policy, without a volume
     #[arg(
         long,
         value_name = "POLICY[,KEY=VALUE...]",
@@ -99,25 +100,25 @@ pub struct Arguments {
         help_heading = "Policies"
     )]
     present: String,
-    /// A policy to compare it with [default: all that fit]. Repeat it
+    /// Policy to compare with the present policy [default: all that fit]. Repeat the option for more policies
     #[arg(long, value_name = "POLICY[,KEY=VALUE...]", help_heading = "Policies")]
     policy: Vec<String>,
-    /// Do not try other sizes of the SSD
+    /// Compare policies only, without other sizes of the SSD
     #[arg(long, help_heading = "Policies")]
     policies_only: bool,
-    /// Requests of the recording to simulate, at most: its last ones
+    /// Number of requests to simulate, at most, from the end of the recording: 64 to 5000000
     #[arg(long, value_name = "COUNT", default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(64..=5_000_000), help_heading = "The simulations")]
     requests: u32,
-    /// How much faster requests come than the recording says
+    /// Factor by which requests arrive faster than recorded
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, help_heading = "The simulations")]
     speed: f64,
     /// Seed of the devices
     #[arg(long, default_value_t = 1, help_heading = "The simulations")]
     seed: u64,
-    /// Simulations at the same time [default: one for each core]
+    /// Simulations to run in parallel [default: one for each core]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..), help_heading = "The simulations")]
     threads: Option<u16>,
-    /// What an address of a recording counts, in formats of sectors or blocks [default: 512B]
+    /// Unit of the recording's addresses, in formats of sectors or blocks [default: 512B]
     #[arg(long, value_name = "SIZE", help_heading = "Reading")]
     trace_block: Option<Bytes>,
     #[command(flatten)]
@@ -129,22 +130,22 @@ struct Report {
     name: Option<String>,
     command: Option<String>,
     unrecorded_requests: u64,
-    /// Of reads and writes while the volume was recorded.
+    /// Mean latency of reads and writes during the recording of the volume.
     measured_latency_ns_mean: Option<f64>,
     wall_seconds: f64,
     #[serde(flatten)]
     advice: Advice,
 }
 
-/// Runs the verb.
+/// Runs the command.
 pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8> {
     check(arguments)?;
-    // Whatever ends the command, its folder goes.
+    // Signals are caught first, so that the folder is removed however the command ends.
     let told_to_end = catch_signals()?;
     let scratch = Scratch::new()?;
     let served =
         arguments.name.as_ref().map(|name| Served::of(state, name, arguments, &scratch)).transpose()?;
-    // What cannot be written later is refused before the work.
+    // A path that cannot be written is refused before the work.
     let unfinished = arguments.html.as_deref().map(Unfinished::begin).transpose()?;
     let mut measured_latency_ns_mean = None;
     let (path, unrecorded_requests) = match (&arguments.trace, &arguments.name) {
@@ -153,7 +154,7 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
             let before = Served::totals(state, name)?;
             let length = Some(Duration::from_nanos(arguments.length.0));
             let report = record(state, name, &path, false, length, &told_to_end)?;
-            // A signal has ended the recording alone.
+            // A signal ended only the recording: the advice follows.
             told_to_end.store(false, Ordering::Relaxed);
             measured_latency_ns_mean = Served::totals(state, name)?.since(before);
             (path, report.unrecorded_requests)
@@ -186,11 +187,11 @@ fn check(arguments: &Arguments) -> Result<()> {
     let usage = |problem: &str| Err(Error::new(ErrorKind::Usage, problem));
     let Arguments { name, trace, ssd, hdd, length, speed, .. } = arguments;
     if name.is_none() && trace.is_none() {
-        return usage("advice needs a load: name a served volume, or a recording with --trace FILE");
+        return usage("no load: advice needs one: name a served volume, or a recording with --trace FILE");
     }
     if name.is_none() && ssd.is_empty() && hdd.is_empty() {
         return usage(
-            "a recording alone has no devices: name a served volume, or devices, as in --ssd 80GB,model=x25-m --hdd 8TB,model=exos-x20",
+            "no devices: a recording has none: name a served volume, or devices, as in --ssd 80GB,model=x25-m --hdd 8TB,model=exos-x20",
         );
     }
     if *length == Nanos::ZERO {
@@ -202,7 +203,7 @@ fn check(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// The question, with the layout of a volume that is served.
+/// Builds the question, with the layout of a served volume.
 fn question(
     state: &StateDir,
     arguments: &Arguments,
@@ -235,7 +236,7 @@ fn question(
     }
 }
 
-/// As `braid create` and `braid serve` have them.
+/// Defaults of `braid create` and `braid serve`.
 pub const EXTENT: Bytes = Bytes(128 * KIB.0);
 pub const BLOCK: Bytes = Bytes(4 * KIB.0);
 pub const CACHE: usize = 100;

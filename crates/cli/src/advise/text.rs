@@ -1,4 +1,5 @@
-//! Advice for people: a table of policies, a table of sizes, sentences that say what to do, and the command.
+//! Advice as text: a table of policies, a table of sizes, sentences about the advice, and the command to
+//! type.
 
 use super::{Arguments, Report};
 use crate::simulate::clock;
@@ -6,10 +7,10 @@ use crate::table::Table;
 use braid_base::Bytes;
 use braid_lab::advice::{Advice, Row, Ruling, SizeCurve};
 
-/// A forecast of the present policy that is off by no more shows that the models fit.
+/// Largest error of the present policy's forecast that still shows fitting models.
 const FITS: f64 = 0.1;
 
-/// The whole report.
+/// Returns the whole report.
 pub(super) fn describe(report: &Report, arguments: &Arguments) -> String {
     let advice = &report.advice;
     let mut text = policies(advice);
@@ -22,19 +23,19 @@ pub(super) fn describe(report: &Report, arguments: &Arguments) -> String {
         text += &format!("\n  {command}\n");
     }
     if let Some(path) = &arguments.html {
-        text += &format!("\nthe pictures are in {}\n", path.display());
+        text += &format!("\npictures: {}\n", path.display());
     }
     text
 }
 
-/// What to type; none if nothing is to be changed.
+/// Returns the command to type; none if no change is advised.
 pub(super) fn command(advice: &Advice, name: Option<&str>) -> Option<String> {
     let policy = &advice.choice.advised_policy;
     (advice.choice.ruling == Ruling::Change)
         .then(|| format!("braid policy {} {policy}", name.unwrap_or("NAME")))
 }
 
-/// What was simulated, what to do, how large the SSD should be, and how long it lasts.
+/// Returns sentences about the simulation, the advice, the size of the SSD, and its life.
 pub(super) fn sentences(report: &Report, tbw: Option<Bytes>) -> Vec<String> {
     let advice = &report.advice;
     let mut said = vec![simulated(advice, report.unrecorded_requests), ruling(advice)];
@@ -58,7 +59,7 @@ fn simulated(advice: &Advice, unrecorded: u64) -> String {
         ),
     };
     let mut text = format!(
-        "Simulated: {which} of {}, which touches {}; {} of their time, {:.0} %, warms up, and {} is measured.",
+        "Simulated: {which} of {}, which touches {}; {} ({:.0} %) of the time warms up, and {} is measured.",
         advice.load,
         Bytes(advice.touched_extents_bytes),
         clock(advice.warm_up_seconds),
@@ -66,7 +67,9 @@ fn simulated(advice: &Advice, unrecorded: u64) -> String {
         clock(advice.measured_seconds),
     );
     if unrecorded + bad_records > 0 {
-        text += &format!(" {unrecorded} requests could not be recorded, {bad_records} records not be read.");
+        text += &format!(
+            " {unrecorded} requests could not be recorded, {bad_records} records could not be read."
+        );
     }
     text
 }
@@ -86,33 +89,33 @@ fn ruling(advice: &Advice) -> String {
     let gain = percent(choice.gain_ns_mean.unwrap_or_default() / now.max(1e-9));
     match choice.ruling {
         Ruling::Change => format!(
-            "Change to {advised}: the mean latency would be {} ms and not {} ms, {gain} less{interval}.",
+            "Change to {advised}: the mean latency would be {} ms instead of {} ms, {gain} less{interval}.",
             millis(mean(advised).unwrap_or_default()),
             millis(now)
         ),
         Ruling::Keep => {
-            format!("Keep {present}: no other policy has a mean latency that is less by 5 % or more.")
+            format!("Keep {present}: no other policy has at least 5 % less mean latency.")
         }
         Ruling::Undecided => format!(
-            "Keep {present} for now: {} may have {gain} less mean latency{interval}, which is too little for this recording to tell; record for \
-             longer (--for) or simulate more of it (--requests).",
+            "Keep {present} for now: {} may have {gain} less mean latency{interval}: too little for a verdict from this recording: record for \
+             longer (--for) or simulate more requests (--requests).",
             choice.undecided_policy.as_deref().unwrap_or("another policy"),
         ),
     }
 }
 
-/// What the volume had itself: how well the models fit.
+/// Compares the measured latency with the forecast: how well the models fit.
 fn compared(advice: &Advice, measured: f64) -> Option<String> {
     let present = advice.rows.iter().find(|row| row.policy == advice.present_policy)?;
     let off = present.latency_ns_mean / measured.max(1.0) - 1.0;
     let text = format!(
-        "While it was recorded the volume had a mean latency of {} ms, and the forecast for its present policy is {:+.0} %",
+        "During the recording, the volume had a mean latency of {} ms; the forecast for its present policy is {:+.0} % off",
         millis(measured),
         100.0 * off
     );
     Some(match off.abs() > FITS {
         true => format!(
-            "{text}: the models do not fit the devices well, or the machine is busy, so other forecasts may be off as much."
+            "{text}: the models do not fit the devices well, or the machine is busy: other forecasts may be off as much."
         ),
         false => format!("{text}."),
     })
@@ -152,14 +155,14 @@ fn life(advice: &Advice, tbw: Option<Bytes>) -> Option<String> {
         return None;
     }
     let written = format!(
-        "Wear under {}: an SSD is given {} to write in a day, {} its size",
+        "Wear under {}: {} written to an SSD per day, {} its size",
         short(&row.policy),
         Bytes(row.ssd_written_bytes_per_day as u64),
         share(row.drive_writes_per_day)
     );
     Some(match (tbw, row.ssd_life_days) {
-        (Some(tbw), Some(days)) => format!("{written}; of {tbw} it lasts {}.", age(days)),
-        _ => format!("{written}; with --tbw, what its data sheet allows, you see how long it lasts."),
+        (Some(tbw), Some(days)) => format!("{written}; with {tbw}, an SSD lasts {}.", age(days)),
+        _ => format!("{written}; for the life of an SSD, add --tbw, the bytes that its data sheet allows."),
     })
 }
 
@@ -226,13 +229,13 @@ fn interval(low: Option<f64>, high: Option<f64>) -> String {
     }
 }
 
-/// A volume says all settings of its policy; most are the usual ones.
+/// Shortens a policy with all its settings to its name; most settings are defaults.
 fn short(policy: &str) -> &str {
     const ROOM: usize = 48;
     if policy.len() <= ROOM { policy } else { policy.split(',').next().unwrap_or(policy) }
 }
 
-/// Milliseconds, as a table has them.
+/// Milliseconds, with the digits of a table.
 pub fn millis(ns: f64) -> String {
     let ms = ns / 1e6;
     let places = if ms < 1.0 {

@@ -1,5 +1,5 @@
-//! A served volume as a question: its devices with their models, its policy, and where the extents of the
-//! recording lie.
+//! Question about a served volume: its devices with their models, its policy, and the homes of the
+//! recording's extents.
 
 use super::Arguments;
 use super::scratch::Scratch;
@@ -10,22 +10,23 @@ use braid_control::{
 use braid_lab::advice::{InUse, Question};
 use braid_lab::{DeviceSetup, Size};
 
-/// A volume that is served.
+/// A served volume.
 pub struct Served {
     name: VolumeName,
-    /// The unit of placement.
+    /// Unit of placement.
     pub extent: Bytes,
     devices: Vec<DeviceSetup>,
 }
 
-/// Extents whose place is asked for, at most: each is a request to the daemon.
+/// Most extents whose homes are asked for: each costs a request to the daemon.
 const MOST_ASKED: usize = 1 << 16;
 
 impl Served {
-    /// What is known of the volume before it is recorded.
+    /// Reads the volume's devices and models before the recording.
     ///
     /// # Errors
-    /// `NotServed`. `Invalid` if a device is missing. `Usage` if one has no model, with the way to make one.
+    /// `NotServed` without a daemon. `Invalid` if a device is missing or otherwise not in use. `Usage` if a
+    /// device has no model, with the way to make one.
     pub fn of(
         state: &StateDir,
         name: &VolumeName,
@@ -41,7 +42,7 @@ impl Served {
                 return Err(Error::new(
                     ErrorKind::Invalid,
                     format!(
-                        "{} of volume '{name}' is {}: advice is for a volume whose devices are all in use; braid status {name} says more",
+                        "{} of volume '{name}' is {}: advice needs a volume with all devices in use: braid status {name}",
                         device.device, device.state
                     ),
                 ));
@@ -51,7 +52,7 @@ impl Served {
             })?;
             let given = if class == DeviceClass::Ssd { &arguments.ssd_model } else { &arguments.hdd_model };
             let model = match device.model.as_deref().map(|model| (model, model.strip_prefix(OWN))) {
-                // The text of the volume's own model stands in its record.
+                // The volume's record has the text of its own models.
                 Some((_, Some(own))) if models.contains_key(own) => {
                     scratch.write(&format!("model-{number}.toml"), &models[own])?.display().to_string()
                 }
@@ -72,7 +73,7 @@ impl Served {
         Ok(Served { name: name.clone(), extent: Bytes(status.extent_bytes), devices })
     }
 
-    /// What guests have read and written until now.
+    /// Total requests and latency of guests' reads and writes until now.
     pub fn totals(state: &StateDir, name: &VolumeName) -> Result<Totals> {
         let guests = Client::connect(state, name)?.status()?.guests;
         let time = |of: &OperationReport| of.requests as f64 * of.latency.latency_ns_mean as f64;
@@ -82,7 +83,7 @@ impl Served {
         })
     }
 
-    /// The question, with the volume as it is now.
+    /// Builds the question, with the present state of the volume.
     pub fn asked(self, state: &StateDir, usual: Question) -> Result<Question> {
         let mut client = Client::connect(state, &self.name)?;
         let status = client.status()?;
@@ -112,12 +113,12 @@ impl Served {
         })
     }
 
-    /// Which of these extents have their homes on SSDs, and which have none.
+    /// Returns the extents with homes on SSDs, and the extents without a home.
     fn homes(&self, client: &mut Client, touched: &[u64], size: Bytes) -> Result<(Vec<u64>, Vec<u64>)> {
         let (mut on_ssd, mut empty) = (Vec::new(), Vec::new());
         for &extent in touched {
             let at = self.extent * extent;
-            // What lies beyond is another volume's; the question is refused with that.
+            // Extents beyond the end belong to another volume's recording; the question is then refused.
             if at >= size {
                 break;
             }
@@ -130,7 +131,7 @@ impl Served {
     }
 }
 
-/// Reads and writes of guests since the daemon started.
+/// Totals of guests' reads and writes since the daemon started.
 #[derive(Clone, Copy)]
 pub struct Totals {
     requests: u64,
@@ -138,17 +139,17 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Their mean latency since then in nanoseconds; none if there were none.
+    /// Mean latency in nanoseconds since `before`; none without requests.
     pub fn since(self, before: Totals) -> Option<f64> {
         let requests = self.requests.saturating_sub(before.requests);
         (requests > 0).then(|| (self.time_ns - before.time_ns).max(0.0) / requests as f64)
     }
 }
 
-/// What stands before the name of a model that came from a file.
+/// Prefix of the name of a model that came from a file.
 const OWN: &str = "own:";
 
-/// Homes on SSDs: what is in use there, but for extra copies.
+/// Bytes of homes on SSDs: used bytes there without extra copies.
 fn homes_on_ssd(status: &StatusReport) -> Bytes {
     let used = status.devices.iter().filter(|device| device.class == "ssd").map(|device| device.used_bytes);
     Bytes(used.sum::<u64>().saturating_sub(status.extra_bytes))
@@ -159,7 +160,7 @@ fn not_served(name: &VolumeName, error: Error) -> Error {
         return error;
     }
     let problem = format!(
-        "{error}; advice records it while it is used: braid serve {name}. For a recording without the volume, leave its name out and name \
+        "{error}; advice records the volume in use: braid serve {name}. For a recording without the volume, leave out the name, and give \
          devices with --ssd and --hdd"
     );
     Error::new(ErrorKind::NotServed, problem)
@@ -168,8 +169,8 @@ fn not_served(name: &VolumeName, error: Error) -> Error {
 fn without_model(name: &VolumeName, device: &DeviceReport, class: DeviceClass) -> Error {
     let DeviceReport { device, path, .. } = device;
     let problem = format!(
-        "{device} of volume '{name}' ({path}) has no model of its timing: give one with --{class}-model, the most alike of braid device show, or \
-         one that `braid device calibrate {path} --output mine.toml` measures (it reads; best while the volume is not served)"
+        "{device} of volume '{name}' ({path}) has no timing model: give a model with --{class}-model: the most similar of braid device show, or \
+         a model measured by `braid device calibrate {path} --output mine.toml` (only reads; best while the volume is not served)"
     );
     Error::new(ErrorKind::Usage, problem)
 }

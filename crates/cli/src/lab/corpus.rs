@@ -1,4 +1,4 @@
-//! `braid lab run corpus` and `braid lab report corpus`: policies on many cells.
+//! `braid lab run corpus` and `braid lab report corpus`: judge policies on many cells.
 
 use super::{Report, Unfinished};
 use crate::output::Output;
@@ -11,35 +11,34 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// How the corpus is run.
+/// How to run the corpus.
 #[derive(Args)]
 pub struct Choice {
-    /// The half to run: `tuning`, which constants may be chosen by, or `published`, whose figures count
-    /// [default: both]
+    /// Half to run: `tuning`, for choosing constants, or `published`, whose figures count [default: both]
     #[arg(long, value_name = "HALF", help_heading = "The corpus")]
     half: Option<Half>,
-    /// Run so many cells: a sample, the same one each time
+    /// Number of cells to run: a sample, the same in each run [default: all]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..), help_heading = "The corpus")]
     cells: Option<u32>,
-    /// Run only cells whose name has PART in it; may be given again, for cells with one of them
+    /// Run only cells with PART in their names. Repeat the option for cells with any of several parts
     #[arg(long, value_name = "PART", help_heading = "The corpus")]
     cell: Vec<String>,
-    /// Run only this row, such as `equi` or 'untouched layout'; a policy that is no row runs as one row more.
-    /// May be given again
+    /// Run only this row, such as `equi` or 'untouched layout'; a policy that is no row of the corpus runs as
+    /// an additional row. Repeat the option for more rows
     #[arg(long, value_name = "ROW|POLICY", help_heading = "The corpus")]
     row: Vec<String>,
-    /// The folder of the real traces that the corpus knows; cells whose trace is missing are named [default:
+    /// Folder of the real traces known to the corpus; cells without their trace are reported [default:
     /// shared/traces]
     #[arg(long, value_name = "DIR", help_heading = "The corpus")]
     traces: Option<PathBuf>,
-    /// A trace of your own as further cells; may be given again
+    /// A trace of your own as further cells. Repeat the option for more traces
     #[arg(long, value_name = "FILE", help_heading = "The corpus")]
     trace: Vec<PathBuf>,
 }
 
-/// What the corpus is called among experiments.
+/// Name of the corpus among experiments.
 const ID: &str = "corpus";
-/// Where the known traces are, from the project's folder.
+/// Default folder of the known traces, relative to the project's folder.
 const TRACES: &str = "shared/traces";
 
 #[derive(Serialize)]
@@ -60,14 +59,18 @@ struct Written<'a> {
     wall_seconds: f64,
 }
 
-/// Whether the corpus is what these names mean. It does not run beside experiments, whose options differ.
+/// True if the names mean the corpus.
+///
+/// # Errors
+/// `Usage` if the corpus stands beside experiments, because their options differ, or if options of the corpus
+/// are given without the corpus.
 pub fn is_meant(ids: &[String], options: &Choice) -> Result<bool> {
     let usage = |message: &str| Err(Error::new(ErrorKind::Usage, message));
     let Choice { half, cells, cell, row, traces, trace } = options;
     match ids {
         [id] if id == ID => Ok(true),
         ids if ids.iter().any(|id| id == ID) => {
-            usage("corpus beside experiments: run it by itself, as in braid lab run corpus")
+            usage("corpus beside experiments: run the corpus alone, as in braid lab run corpus")
         }
         _ if half.is_some()
             || cells.is_some()
@@ -77,14 +80,14 @@ pub fn is_meant(ids: &[String], options: &Choice) -> Result<bool> {
             || !trace.is_empty() =>
         {
             usage(
-                "--half, --cells, --cell, --row, --traces and --trace are of the corpus: use them with braid lab run corpus",
+                "--half, --cells, --cell, --row, --traces and --trace: for the corpus only: use them with braid lab run corpus",
             )
         }
         _ => Ok(false),
     }
 }
 
-/// Runs it, and shows what came out.
+/// Runs the corpus and shows the scores.
 pub fn run(options: &Choice, how: &super::Options, output: Output) -> Result<()> {
     let begun = Instant::now();
     let ran = judge(options, how)?;
@@ -103,13 +106,13 @@ pub fn run(options: &Choice, how: &super::Options, output: Output) -> Result<()>
     Ok(())
 }
 
-/// Runs it, and writes the page.
+/// Runs the corpus and writes the page.
 pub fn report(report: &Report, output: Output) -> Result<()> {
     let begun = Instant::now();
     if report.svg.is_some() || report.markdown.is_some() {
         return Err(Error::new(
             ErrorKind::Usage,
-            "--svg and --markdown are of experiments: the page of the corpus has its picture",
+            "--svg and --markdown: for experiments only: leave them out; the page of the corpus has its picture",
         ));
     }
     let output_path = report.page().expect("without --markdown there is a page");
@@ -134,13 +137,13 @@ fn judge(options: &Choice, how: &super::Options) -> Result<Ran> {
     if how.seeds.is_some() {
         return Err(Error::new(
             ErrorKind::Usage,
-            "--seeds with the corpus: its cells are drawn from one --seed",
+            "--seeds with the corpus: its cells are drawn from one seed: use --seed",
         ));
     }
     if how.fresh {
         return Err(Error::new(
             ErrorKind::Usage,
-            "--fresh is of experiments: remove the file of --results to run the corpus again",
+            "--fresh: for experiments only: remove the file of --results to run the corpus again",
         ));
     }
     for trace in &options.trace {
@@ -181,15 +184,18 @@ fn tell_missing(bar: &Bar, cells: &[Cell], folder: &Path) {
     let missing: Vec<&Cell> = cells.iter().filter(|cell| !is_there(cell)).collect();
     if !missing.is_empty() {
         let count = missing.len();
-        bar.say(&format!("MISSING: {count} cells do not run, because their traces are not in {}: name the folder with --traces", folder.display()));
+        bar.say(&format!(
+            "MISSING: {count} cells do not run: their traces are not in {}: name the folder with --traces",
+            folder.display()
+        ));
     }
 }
 
-/// What tells this build from others: its own bytes.
+/// Hash of the running executable, to tell builds apart.
 fn build() -> Result<String> {
     let read = || std::fs::read(std::env::current_exe()?);
     let bytes = read().map_err(|error| {
-        Error::new(ErrorKind::Io, format!("cannot read the running program: {error}; leave --results out"))
+        Error::new(ErrorKind::Io, format!("cannot read the running program: {error}: leave --results out"))
     })?;
     let mix = |sum: u64, word: &[u8]| {
         word.iter().fold(sum, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
@@ -197,17 +203,15 @@ fn build() -> Result<String> {
     Ok(format!("{:016x}", bytes.chunks(1 << 20).fold(0xcbf2_9ce4_8422_2325, mix)))
 }
 
-/// Everything for people.
+/// Returns the scores as text.
 fn describe(judged: &Judged) -> String {
     let mut text = String::new();
     if judged.quick {
-        text += "quick: a twentieth of the length, too short to judge by\n";
+        text += "quick: a twentieth of the length: too short for a judgement\n";
     }
     if !judged.missing_cells.is_empty() {
-        text += &format!(
-            "MISSING: {} cells did not run, because their traces are not there\n",
-            judged.missing_cells.len()
-        );
+        text +=
+            &format!("MISSING: {} cells did not run: their traces are missing\n", judged.missing_cells.len());
     }
     for scores in &judged.scores {
         text += &half(scores, judged.seed);
@@ -218,7 +222,7 @@ fn describe(judged: &Judged) -> String {
 fn half(scores: &Scores, seed: u64) -> String {
     let what = match scores.half {
         Half::Published => "published half",
-        Half::Tuning => "tuning half (constants were chosen by it: not to be published)",
+        Half::Tuning => "tuning half (used to choose constants: not for publication)",
     };
     let mut table = Table::new(&[
         "row",
@@ -240,7 +244,7 @@ fn half(scores: &Scores, seed: u64) -> String {
         scores.cell_count,
         table.render("  ")
     );
-    text += "  * begins with a layout of its own, not with the cell's: not among the best of the cell\n";
+    text += "  * begins with its own layout instead of the cell's: does not count as the best of the cell\n";
     text += "  worst cells\n";
     for row in scores.rows.iter().filter(|row| row.fitting_cells > 0) {
         text += &format!("    {}: {:.2} in {}\n", row.row, row.worst_ratio, row.worst_cell);

@@ -1,5 +1,4 @@
-//! `braid lab list` and `braid lab show`: what experiments there are, and what each claims, without running
-//! one.
+//! `braid lab list` and `braid lab show`: list experiments and their claims without running an experiment.
 
 use crate::output::Output;
 use crate::simulate::{clock, failure};
@@ -64,13 +63,13 @@ struct Claimed {
     instead: Vec<Other>,
 }
 
-/// A number of another run.
+/// A quantity of another run.
 #[derive(Serialize)]
 struct Other {
     quantity: String,
 }
 
-/// A number, and what it must be.
+/// A quantity, the published value, and the needed bound.
 #[derive(Serialize)]
 struct Bounded {
     quantity: String,
@@ -82,8 +81,7 @@ struct Bounded {
 pub fn list(output: Output) {
     let listed = Listed { experiments: all().into_iter().map(entry).collect() };
     output.show(&listed, || {
-        let mut table =
-            Table::new(&["experiment", ">simulations", ">time", ">claims", "what it shows", "paper"]);
+        let mut table = Table::new(&["experiment", ">simulations", ">time", ">claims", "title", "paper"]);
         for e in &listed.experiments {
             table.row(vec![
                 e.id.to_owned(),
@@ -95,25 +93,24 @@ pub fn list(output: Output) {
             ]);
         }
         format!(
-            "{}\n  simulations and time (of one processor) are of one seed; claims of the paper, of all\n",
+            "{}\n  simulations and time (of one processor) are for one seed; claims: of the paper, of all\n",
             table.render("  ")
         )
     });
 }
 
-/// A declaration.
+/// The declaration of an experiment, in TOML.
 #[derive(Serialize)]
 struct Declared {
     declaration: String,
 }
 
-/// Shows experiments, or declares one in TOML.
+/// Shows experiments, or prints the declaration of one in TOML.
 pub fn show(ids: &[String], toml: bool, output: Output) -> Result<()> {
     let experiments = find(ids).map_err(|error| failure(&error))?;
     if toml {
         let [experiment] = experiments[..] else {
-            let problem =
-                format!("--toml is of one experiment, and these are {}: name one of them", experiments.len());
+            let problem = format!("--toml: {} experiments: at most 1: name one of them", experiments.len());
             return Err(Error::new(ErrorKind::Usage, problem));
         };
         let declared = Declared { declaration: experiment.to_toml() };
@@ -203,7 +200,7 @@ fn text(shown: &Shown) -> String {
         );
     }
     if !shown.baselines.is_empty() {
-        text += "\n  the paper's devices alone: if one is off, claims about policies are untestable\n";
+        text += "\n  the paper's devices alone: if a value is off, claims about policies are untestable\n";
         text += &bounds(&shown.baselines);
     }
     text += "\n";
@@ -216,7 +213,7 @@ fn text(shown: &Shown) -> String {
         for other in &claim.instead {
             text += &super::text::wrapped(
                 "    ",
-                &format!("if it does not hold, another run: {}", other.quantity),
+                &format!("if the claim does not hold, another run: {}", other.quantity),
             );
         }
     }

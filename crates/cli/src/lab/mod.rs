@@ -1,4 +1,4 @@
-//! `braid lab`: tables and figures of papers, made again in virtual time, beside what the papers say.
+//! `braid lab`: reproduces tables and figures of papers in virtual time, beside the published values.
 
 mod corpus;
 mod list;
@@ -14,11 +14,11 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Make tables and figures of papers again, beside what the papers say
+/// Reproduce tables and figures of papers, beside the published values
 ///
-/// An experiment is a table or figure of a paper: systems, devices and loads are simulated as `braid
-/// simulate` does, on all cores, and come out beside the published values, with what differs from the paper
-/// and with whether its claims hold. The same command gives the same figures on every machine.
+/// An experiment is a table or figure of a paper. Systems, devices and loads are simulated as by `braid
+/// simulate`, on all cores. The output shows the results beside the published values, the differences from
+/// the paper, and whether the paper's claims hold. The same command gives the same figures on every machine.
 #[derive(Args)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -39,12 +39,12 @@ enum Verb {
 Example:
   braid lab list
 
-The time is that of one seed on one processor, as measured once. The number of claims is that of the paper's claims, and of all.
+The time is for one seed on one processor, as measured once. The column of claims counts the paper's claims, then all claims.
 
 JSON: experiments (id, title, paper, authors, year, place, published, simulations, seconds_per_seed, claims_of_paper, claim_count).")]
 struct List {}
 
-/// Print what an experiment claims, and within which bounds, without running it
+/// Print an experiment's claims and their bounds, without running the experiment
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -57,11 +57,11 @@ axis, axis_values, measures (measure, unit), series (label, device_arguments, co
 high), baselines and tests (quantity, claimed, needed), claims (claim, place, origin, tests, why, instead: quantities of other
 runs), calibrated, contradictions, differs, differs_in_all.")]
 struct Show {
-    /// An experiment as `braid lab list` names it, a system for all of its, `all`, or a file that declares
-    /// one (FILE.toml)
+    /// Experiment by its name in `braid lab list`, system (all its experiments), `all`, or a file that
+    /// declares an experiment (FILE.toml)
     #[arg(value_name = "ID", required = true)]
     ids: Vec<String>,
-    /// Print the declaration of one as a file in TOML, to be changed and run
+    /// Print the declaration of one experiment as TOML, to edit and run
     #[arg(long)]
     toml: bool,
 }
@@ -76,28 +76,31 @@ Examples:
   braid lab run corpus --half tuning --cells 12 --results corpus.jsonl
   braid lab run corpus --cell trace --row equi --row cache --row equi,mode=cache
 
-The corpus judges policies, without a paper: cells are drawn from --seed, each a load on an SSD and disks, and all policies
-run in each, beside static splits, and a layout and a cache that know the load. The second half of each run is judged,
-after a first half that warms up. --seeds is not for it. With --row, ratios are to the best of the rows that run.
+The corpus judges policies, without a paper. Cells are drawn from --seed: each cell is a load on an SSD and disks. All
+policies run in each cell, beside static splits, and beside a layout and a cache that know the load. The first half of
+each run warms up; the second half is judged. The corpus does not take --seeds. With --row, ratios are to the best of the
+rows that run.
 
-A claim holds or fails only if all of the 95 % confidence interval over seeds says so; one seed gives numbers, and no verdict.
-Without --seeds all experiments run with 3 seeds, those with an undecided verdict with 5, and then 10. An experiment whose seeds would
-take more than ten minutes of one processor gets fewer. What a run will take is said at its beginning.
+A claim holds or fails only if the whole 95 % confidence interval over seeds agrees; one seed gives numbers without a
+verdict. Without --seeds all experiments run with 3 seeds, experiments with an undecided verdict with 5, and then with 10.
+An experiment whose seeds would take more than ten minutes of one processor gets fewer. Each run begins with an estimate
+of its time.
 
-The values of each seed are kept in --results. A run that was stopped continues there, and `braid lab report` makes its page from there. What was
-kept by another version of the program or of the experiment is not used, and is run again.
+The values of each seed are kept in --results. A stopped run continues from there, and `braid lab report` makes its page
+from there. Results of another version of the program or of the experiment are not used; the experiment runs again.
 
-A claim about a policy is judged only if the paper's rows of single devices come out within 15 %: else it is untestable.
+A claim about a policy is judged only if the paper's rows of single devices are reproduced within 15 %; otherwise the
+claim is untestable.
 
 JSON: wall_seconds (differs from run to run), studies. Each study: id, title, paper, authors, year, place, seed, seeds, seeds_needed,
 quick, warm_up_seconds, measured_seconds, axis, axis_values, series (label, device_arguments, copies, policy,
 load, variant_of; {x} is the value on the axis), tables (measure, unit, more_is_better, values: a list for each series with
-a value for each one on the axis, null if no seed has one; half_widths and seeds_without, which have none, likewise; and
-paper_values: series_index, axis_value, low, high), jitter (name, low, high: what each seed draws for {name} in a load),
-baselines (numbers, as of a verdict), claims (claim, place, origin: paper, fitted, aim or repeat; verdicts, untestable, why,
+a value for each point of the axis, null if no seed has a value; half_widths and seeds_without (seeds without a value) likewise; and
+paper_values: series_index, axis_value, low, high), jitter (name, low, high: range of the value that each seed draws for {name} in a load),
+baselines (numbers, as in a verdict), claims (claim, place, origin: paper, fitted, aim or repeat; verdicts, untestable, why,
 instead: numbers of another run),
 published, calibrated, contradictions, differs, differs_in_all.
-  verdicts: of (the series that it is about), ruling (holds, other_margin, tie, undecided, fails, untestable, one_seed,
+  verdicts: of (the series of the verdict), ruling (holds, other_margin, tie, undecided, fails, untestable, one_seed,
     too_short; null if numbers are only shown), and numbers (quantity, claimed, ours, ours_low, ours_high, ratio of ours to
     the paper's, needed, ruling)
 Of the corpus: wall_seconds, seed, quick, scores (half, cell_count, rows: row, group, fitting_cells, mean_ratio,
@@ -113,9 +116,10 @@ struct Run {
 
 /// Make a page with plots of all experiments
 ///
-/// One HTML page that needs nothing but itself: how many claims of each paper hold, all claims with a filter,
-/// Braid's own aims apart, and for each experiment charts, the paper's values beside ours, what differs, and
-/// what was simulated. What `braid lab run` has kept is not simulated again.
+/// One self-contained HTML page. It shows how many claims of each paper hold, all claims with a filter, and
+/// Braid's own aims in a separate list. For each experiment it shows charts, the published values beside the
+/// results, the differences, and the simulated setup. Results kept by `braid lab run` are not simulated
+/// again.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -124,20 +128,20 @@ Examples:
   braid lab report --markdown docs/papers.md
   braid lab report corpus --half published --results corpus.jsonl --output corpus.html
 
-JSON: output_path (null if no page was made), markdown_path (null likewise), svg_paths, experiment_count, wall_seconds; of the
+JSON: output_path (null if no page was made), markdown_path (null likewise), svg_paths, experiment_count, wall_seconds; for the
 corpus output_path, cell_count, missing_cells, wall_seconds.")]
 struct Report {
-    /// Experiments as `braid lab list` names them, systems, files (FILE.toml), or `corpus` alone [default:
-    /// all]
+    /// Experiments by their names in `braid lab list`, systems, files (FILE.toml), or `corpus` alone
+    /// [default: all]
     #[arg(value_name = "ID")]
     ids: Vec<String>,
-    /// Where the page goes [default: lab-report.html; none with --markdown]
+    /// File for the page [default: lab-report.html; no page with --markdown]
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// A file that gets a table of claims for each paper, in Markdown
+    /// File for a table of claims of each paper, in Markdown
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-    /// A directory that gets each plot as a file, too
+    /// Directory for each plot as a file of its own
     #[arg(long, value_name = "DIR")]
     svg: Option<PathBuf>,
     #[command(flatten)]
@@ -146,38 +150,38 @@ struct Report {
     corpus: corpus::Choice,
 }
 
-/// Which experiments, and how.
+/// Experiments to run, and how to run them.
 #[derive(Args)]
 struct Which {
-    /// An experiment as `braid lab list` names it, a system for all of its, `all`, a file that declares one
-    /// (FILE.toml), or, alone, `corpus`
+    /// Experiment by its name in `braid lab list`, system (all its experiments), `all`, a file that declares
+    /// an experiment (FILE.toml), or `corpus` alone
     #[arg(value_name = "ID", required = true)]
     ids: Vec<String>,
     #[command(flatten)]
     options: Options,
 }
 
-/// How experiments are run.
+/// How to run experiments.
 #[derive(Args)]
 struct Options {
-    /// Runs of a twentieth of their length: to see that they work, not to compare
+    /// Run a twentieth of the length: to see that experiments work, not to compare results
     #[arg(long)]
     quick: bool,
-    /// Seed of workloads and devices: the first one
+    /// First seed of workloads and devices
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Seeds, one after the other, whose mean counts, with a 95 % confidence interval [default: as many as a
-    /// verdict needs, 3 to 10; 1 with --quick]
+    /// Number of consecutive seeds, 1 to 1000; results are means with a 95 % confidence interval [default: as
+    /// many as a verdict needs, 3 to 10; 1 with --quick]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1000))]
     seeds: Option<u32>,
-    /// Simulations at the same time [default: one for each core]
+    /// Simulations to run in parallel [default: one for each core]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
-    /// Keep results here, and use what is there: of experiments a folder [default: lab-results], of the
-    /// corpus a file [default: keep nothing]
+    /// Path to keep results and to reuse kept results: a folder for experiments [default: lab-results], a
+    /// file for the corpus [default: keep nothing]
     #[arg(long, value_name = "PATH")]
     results: Option<PathBuf>,
-    /// Run all again, and replace what is kept
+    /// Run all experiments again, and replace kept results
     #[arg(long)]
     fresh: bool,
 }
@@ -188,7 +192,7 @@ struct Ran {
     wall_seconds: f64,
 }
 
-/// Runs the verb.
+/// Runs the command.
 pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
     match &arguments.verb {
         Verb::List(List {}) => list::list(output),
@@ -223,8 +227,8 @@ fn write_report(report: &Report, output: Output) -> Result<()> {
     let begun = Instant::now();
     let everything = ["all".to_owned()];
     let ids = if report.ids.is_empty() { &everything[..] } else { &report.ids };
-    // What cannot be written later is refused before the work. A page that is there stays until the new one
-    // is whole.
+    // A path that cannot be written is refused before the work. An existing page stays until the new page is
+    // whole.
     let output_path = report.page();
     let page_place = output_path.as_deref().map(Unfinished::begin).transpose()?;
     let document_place = report.markdown.as_deref().map(Unfinished::begin).transpose()?;
@@ -267,7 +271,7 @@ fn write_report(report: &Report, output: Output) -> Result<()> {
 }
 
 impl Report {
-    /// Where the page goes, if one is made.
+    /// Path of the page, if a page is made.
     fn page(&self) -> Option<PathBuf> {
         match (&self.output, &self.markdown) {
             (Some(path), _) => Some(path.clone()),
@@ -277,16 +281,16 @@ impl Report {
     }
 }
 
-/// A page that is being made, beside its place until it is whole.
+/// An unfinished page: written beside its place until whole.
 pub struct Unfinished {
     place: PathBuf,
     beside: PathBuf,
 }
 
 impl Unfinished {
-    /// Makes sure that the page can be written.
+    /// Checks that the page can be written, and creates an empty file beside its place.
     pub fn begin(place: &Path) -> Result<Unfinished> {
-        // The page replaces what a link names, and not the link.
+        // The page replaces the target of a symbolic link, not the link.
         let place = place.canonicalize().unwrap_or_else(|_| place.to_owned());
         let is_special = place.metadata().is_ok_and(|there| !there.is_file());
         let beside = match place.file_name() {
@@ -296,7 +300,7 @@ impl Unfinished {
                 unfinished.push(format!(".{}", std::process::id()));
                 place.with_file_name(unfinished)
             }
-            // A pipe has no place beside it.
+            // No file can lie beside a pipe: write to the pipe itself.
             _ => place.clone(),
         };
         if !is_special {
@@ -305,7 +309,7 @@ impl Unfinished {
         Ok(Unfinished { place, beside })
     }
 
-    /// Puts the page in its place.
+    /// Writes the page and moves it to its place.
     pub fn finish(self, text: &str) -> Result<()> {
         write(&self.beside, text)?;
         match self.beside == self.place {
@@ -318,12 +322,12 @@ impl Unfinished {
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        // After a success it has another name.
+        // After a success the file was renamed.
         if self.beside != self.place
             && self.beside.exists()
             && let Err(error) = std::fs::remove_file(&self.beside)
         {
-            tracing::warn!("{} was left: {error}", self.beside.display());
+            tracing::warn!("{}: not removed: {error}", self.beside.display());
         }
     }
 }
@@ -333,5 +337,5 @@ fn write(path: &Path, text: &str) -> Result<()> {
 }
 
 fn cannot(what: &str, path: &Path, error: &std::io::Error) -> Error {
-    Error::new(ErrorKind::Io, format!("cannot {what} {}: {error}; name another place", path.display()))
+    Error::new(ErrorKind::Io, format!("cannot {what} {}: {error}: use another path", path.display()))
 }

@@ -1,5 +1,5 @@
-//! Runs experiments for `braid lab run` and `braid lab report`: says beforehand what the run takes, shows the
-//! time left on a terminal, and keeps what has ended.
+//! Runs experiments for `braid lab run` and `braid lab report`: estimates the run's time, shows the time left
+//! on a terminal, and keeps finished results.
 
 use super::Options;
 use crate::simulate::{Bar, clock, failure};
@@ -9,10 +9,10 @@ use braid_lab::study::{Folder, How, News, Seeds, Study, Work, study, work};
 use std::ops::ControlFlow;
 use std::path::Path;
 
-/// Where results are kept unless another folder is named.
+/// Default folder of results.
 const RESULTS: &str = "lab-results";
 
-/// The studies of these experiments, from the folder or from simulations.
+/// Returns the studies of these experiments, from kept results or from simulations.
 pub fn run(ids: &[String], options: &Options) -> Result<Vec<Study>> {
     let experiments = find(ids).map_err(|error| failure(&error))?;
     let how = How {
@@ -30,9 +30,7 @@ pub fn run(ids: &[String], options: &Options) -> Result<Vec<Study>> {
         let path = path.display();
         return Err(Error::new(
             ErrorKind::Usage,
-            format!(
-                "--results {path}: it is a file, and results of experiments are kept in a folder: name a folder"
-            ),
+            format!("--results {path}: a file: results of experiments need a folder: name a folder"),
         ));
     }
     let folder = Folder::open(path, options.fresh).map_err(|error| failure(&error))?;
@@ -55,7 +53,7 @@ pub fn run(ids: &[String], options: &Options) -> Result<Vec<Study>> {
     studies.map_err(|error| failure(&error))
 }
 
-/// What a run will take, in a line.
+/// Estimate of the run's time, as one line.
 fn foretold(work: &Work, experiments: usize, folder: &Path) -> String {
     let Work { least_seconds, most_seconds, kept } = *work;
     let folder = folder.display();

@@ -1,11 +1,11 @@
-//! A study for people: its tables, what the paper says beside ours, what differs, and a line for each claim.
+//! A study as text: its tables, the published values beside ours, the differences, and a line for each claim.
 
 use crate::table::Table;
 use braid_lab::experiment::Origin;
 use braid_lab::judge::{Judged, Number, Ruling, Verdict};
 use braid_lab::study::Study;
 
-/// Everything about a study.
+/// Returns the whole study as text.
 pub fn describe(study: &Study) -> String {
     let mut text =
         format!("{}: {}\n  {}, {}; {}", study.id, study.title, study.paper, study.place, study.seeds_shown());
@@ -24,7 +24,7 @@ pub fn describe(study: &Study) -> String {
     text += &compared(verdicts.flat_map(|verdict| &verdict.numbers));
     text += &format!("    {}\n", study.published);
     if !study.baselines.is_empty() {
-        text += "\n  the paper's devices alone: if one is off, claims about policies are untestable\n";
+        text += "\n  the paper's devices alone: if a value is off, claims about policies are untestable\n";
         text += &compared(study.baselines.iter());
     }
     for drawn in &study.jitter {
@@ -35,9 +35,9 @@ pub fn describe(study: &Study) -> String {
     }
     let differs: Vec<String> = study.differs.iter().chain(&study.differs_in_all).cloned().collect();
     for (title, items) in [
-        ("what of the paper's results went into the models", &study.calibrated),
-        ("where the paper says otherwise elsewhere", &study.contradictions),
-        ("what differs from the paper", &differs),
+        ("results of the paper used in the models", &study.calibrated),
+        ("contradictions in the paper", &study.contradictions),
+        ("differences from the paper", &differs),
     ] {
         if !items.is_empty() {
             text += &format!("\n  {title}\n");
@@ -94,7 +94,7 @@ fn compared<'a>(numbers: impl Iterator<Item = &'a Number>) -> String {
     table.render("    ")
 }
 
-/// What is to be said of a claim, in a line.
+/// A claim with its verdicts, as wrapped text; empty if the claim is not tested.
 fn line(judged: &Judged) -> String {
     if !judged.is_tested() {
         return String::new();
@@ -121,7 +121,7 @@ fn line(judged: &Judged) -> String {
     text
 }
 
-/// Whose claim it is.
+/// Label for the origin of a claim.
 pub fn kind(origin: Origin) -> &'static str {
     match origin {
         Origin::Paper | Origin::Fitted => "CLAIM",

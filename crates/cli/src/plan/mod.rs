@@ -1,4 +1,4 @@
-//! `braid plan`: the cheapest devices that hold a target for latency under a recorded load.
+//! `braid plan`: finds the cheapest devices that hold a latency target under a recorded load.
 
 mod text;
 
@@ -18,65 +18,66 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Find the cheapest devices that hold a target under a recorded load
+/// Find the cheapest devices that hold a latency target under a recorded load
 ///
-/// All mixes of an SSD and a hard disk, in the sizes and counts that a file of prices offers, are simulated
-/// under the load. The cheapest that holds the target in five simulations is the answer, with the next
-/// cheapest, and with what would change it: more load, other prices.
+/// All mixes of an SSD and a hard disk, in the sizes and counts of a price file, are simulated under the
+/// load. The answer is the cheapest mix that holds the target in five simulations. The output also shows the
+/// next cheapest mix, and changes that would alter the answer: more load, other prices.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   braid plan --trace web.csv.gz --slo 'p99<5ms' --prices prices.toml --size 4TB --html plan.html
   braid plan --trace web.csv.gz --slo 'mean<1ms' --prices prices.toml --policy equi --policy cache,mode=write-back
 
-FILE of --prices (docs/example-prices.toml is one; its figures are examples):
+FILE of --prices (docs/example-prices.toml is an example, with invented figures):
   currency = \"EUR\"
   [[ssd]]                        # and [[hdd]]
-  model = \"sata-ssd\"             # braid device show lists them; or FILE.toml
+  model = \"sata-ssd\"             # a name in braid device show, or FILE.toml
   sizes = [\"500GB\", \"1TB\"]
-  price-per-gb = 0.07            # or price, of a device of the only size
-  counts = [1, 2]                # how many of it; 1 if it is left out
+  price-per-gb = 0.07            # or price, for a device with a single size
+  counts = [1, 2]                # numbers of devices to try [default: 1]
 
-The last --requests of the recording are simulated at their own times, as by `braid advise`: the first half warms up. Of the data that
-the recording does not touch, 32 GiB at most are simulated; beyond that, as large a share of all data begins on the SSDs as these have room for.
-A simulation knows nothing of failures: copies, spares and power are yours to add.
+The last --requests of the recording are simulated at their own times, as by `braid advise`: the first half warms up. Of
+data that the recording does not touch, at most 32 GiB are simulated; beyond that, as large a share of all data begins on
+the SSDs as the SSDs have room for. Simulations know nothing of failures: add copies, spares and power yourself.
 
 JSON: wall_seconds (differs from run to run), load, simulated_requests, warm_up_seconds, measured_seconds, data_bytes, target_statistic, target_ns, currency, cheapest
 (null if none holds), runner_up, mixes (the cheapest first), faster (load_factor, target_statistic_ns, holds, cheapest_mix, cheapest_price), dearer (model,
 price_factor, cheapest_mix, cheapest_price, is_another), seed.
-  A mix: mix, device_arguments, price, policy, target_statistic_ns (the worst of its runs), latency_ns_mean, holds, run_count, why (it cannot be simulated)")]
+  A mix: mix, device_arguments, price, policy, target_statistic_ns (the worst of its runs), latency_ns_mean, holds, run_count, why (reason if the mix cannot be simulated)")]
 pub struct Arguments {
-    /// The recorded load: a file, a folder, or FILE+FILE
+    /// Recorded load: a file, a folder, or FILE+FILE
     #[arg(long, value_name = "FILE")]
     trace: PathBuf,
-    /// What reads and writes have to hold: mean, p50, p95, p99 or p999 below a time
+    /// Target of reads and writes: mean, p50, p95, p99 or p999 below a time
     #[arg(long, value_name = "p99<TIME")]
     slo: Slo,
-    /// What devices cost
+    /// File with the prices of devices
     #[arg(long, value_name = "FILE")]
     prices: PathBuf,
-    /// What the volume has to hold [default: the extents that the recording touches]
+    /// Size of the volume [default: the extents that the recording touches]
     #[arg(long, value_name = "SIZE")]
     size: Option<Bytes>,
-    /// A policy to simulate; of several, each mix has the one that suits it best. Repeat it [default: equi]
+    /// Policy to simulate; each mix gets the best of several policies. Repeat the option for more policies
+    /// [default: equi]
     #[arg(long, value_name = "POLICY[,KEY=VALUE...]")]
     policy: Vec<String>,
-    /// A page with the picture of cost against latency
+    /// File for a page with the picture of cost against latency
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Requests of the recording to simulate, at most: its last ones
+    /// Number of requests to simulate, at most, from the end of the recording: 64 to 5000000
     #[arg(long, value_name = "COUNT", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(64..=5_000_000))]
     requests: u32,
-    /// How much faster requests come than the recording says
+    /// Factor by which requests arrive faster than recorded
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     speed: f64,
     /// Seed of the devices
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Simulations at the same time [default: one for each core]
+    /// Simulations to run in parallel [default: one for each core]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
-    /// What an address of a recording counts, in formats of sectors or blocks [default: 512B]
+    /// Unit of the recording's addresses, in formats of sectors or blocks [default: 512B]
     #[arg(long, value_name = "SIZE", help_heading = "Reading")]
     trace_block: Option<Bytes>,
     #[command(flatten)]
@@ -90,7 +91,7 @@ struct Report {
     plan: Plan,
 }
 
-/// Runs the verb. Status 1 if no mix holds.
+/// Runs the command. Exit status 1 if no mix holds the target.
 pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
     if !(arguments.speed > 0.0 && arguments.speed.is_finite()) {
         return Err(Error::new(ErrorKind::Usage, "--speed: use a number above 0"));
@@ -144,11 +145,11 @@ fn prices(path: &Path) -> Result<Prices> {
     let mut text = String::new();
     file.take(LONGEST_PRICES + 1).read_to_string(&mut text).map_err(|error| failed(&error))?;
     let wrong = |why: String| {
-        let problem = format!("{}: {why}; braid plan --help shows a file of prices", path.display());
+        let problem = format!("{}: {why}: braid plan --help shows a price file", path.display());
         Error::new(ErrorKind::Usage, problem)
     };
     if text.len() as u64 > LONGEST_PRICES {
-        return Err(wrong(format!("it is longer than {}", Bytes(LONGEST_PRICES))));
+        return Err(wrong(format!("longer than {}", Bytes(LONGEST_PRICES))));
     }
     Prices::parse(&text).map_err(|error| wrong(error.to_string()))
 }

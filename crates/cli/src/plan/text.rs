@@ -1,5 +1,5 @@
-//! A plan for people: the cheapest mixes in a table, sentences that say what to buy, and what would change
-//! that.
+//! A plan as text: the cheapest mixes in a table, sentences about the answer, and the changes of load or
+//! price with another answer.
 
 use crate::advise::text::millis;
 use crate::simulate::clock;
@@ -8,10 +8,10 @@ use braid_base::Bytes;
 use braid_lab::advice::{Plan, Priced};
 use std::path::Path;
 
-/// Rows of the table, at most; the page and JSON have all.
+/// Rows of the table, at most; the page and JSON have all mixes.
 const SHOWN: usize = 16;
 
-/// The whole report.
+/// Returns the whole report.
 pub fn describe(plan: &Plan, page: Option<&Path>) -> String {
     let statistic = &plan.target_statistic;
     let price = format!(">{}", plan.currency);
@@ -30,12 +30,12 @@ pub fn describe(plan: &Plan, page: Option<&Path>) -> String {
     }
     let mut text = table.render("  ");
     if plan.mixes.len() > SHOWN {
-        text += &format!("  and {} more that cost more\n", plan.mixes.len() - SHOWN);
+        text += &format!("  and {} more mixes that cost more\n", plan.mixes.len() - SHOWN);
     }
     text += "\n";
     sentences(plan).iter().for_each(|sentence| text += &format!("{sentence}\n"));
     if let Some(path) = page {
-        text += &format!("\nthe picture is in {}\n", path.display());
+        text += &format!("\npicture: {}\n", path.display());
     }
     text
 }
@@ -49,7 +49,7 @@ fn holds(mix: &Priced) -> String {
     }
 }
 
-/// What to buy, and what would change that.
+/// Returns sentences about the answer, and about changes of load or price with another answer.
 pub fn sentences(plan: &Plan) -> Vec<String> {
     let target = format!("{} below {} ms", plan.target_statistic, millis(plan.target_ns as f64));
     let mut said = vec![format!(
@@ -62,27 +62,28 @@ pub fn sentences(plan: &Plan) -> Vec<String> {
     )];
     let Some(cheapest) = &plan.cheapest else {
         said.push(format!(
-            "None of {} mixes has a {target}: offer faster devices, or raise the target.",
+            "None of {} mixes has a {target}: add faster devices to the prices, or raise the target.",
             plan.mixes.len()
         ));
         return said;
     };
-    said.push(format!("The cheapest with a {target}: {}.", bought(cheapest, plan)));
+    said.push(format!("The cheapest mix with a {target}: {}.", bought(cheapest, plan)));
     said.push(match &plan.runner_up {
         Some(next) => format!("The next cheapest: {}.", bought(next, plan)),
-        None => "No other mix holds that target.".to_owned(),
+        None => "No other mix holds the target.".to_owned(),
     });
     for faster in &plan.faster {
         let what = format!("With {} times the load", faster.load_factor);
-        let now = format!("it has a {} of {} ms", plan.target_statistic, millis(faster.target_statistic_ns));
+        let now =
+            format!("the mix has a {} of {} ms", plan.target_statistic, millis(faster.target_statistic_ns));
         said.push(match (faster.holds, &faster.cheapest_mix) {
             (true, _) => format!("{what} {now}, and still holds the target."),
             (false, Some(mix)) => format!(
-                "{what} {now}; the cheapest that holds then is {mix}, at {:.2} {}.",
+                "{what} {now}; the cheapest mix to hold the target is then {mix}, at {:.2} {}.",
                 faster.cheapest_price.unwrap_or_default(),
                 plan.currency
             ),
-            (false, None) => format!("{what} {now}, and none of the mixes that hold now does then."),
+            (false, None) => format!("{what} {now}, and no mix that holds the target now holds it then."),
         });
     }
     let (other, same): (Vec<_>, Vec<_>) = plan.dearer.iter().partition(|dearer| dearer.is_another);
@@ -97,7 +98,7 @@ pub fn sentences(plan: &Plan) -> Vec<String> {
         ));
     }
     if other.is_empty() && !same.is_empty() {
-        said.push("No price that is a fifth lower or higher changes that.".to_owned());
+        said.push("No price change by a fifth alters the answer.".to_owned());
     }
     said
 }

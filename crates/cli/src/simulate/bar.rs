@@ -1,10 +1,10 @@
-//! The progress of simulations, on standard error, where that is a terminal.
+//! Progress of simulations, shown on standard error if it is a terminal.
 
 use braid_lab::Progress;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::Duration;
 
-/// A bar with speed and time left.
+/// A progress bar with speed and time left.
 pub struct Bar {
     bar: ProgressBar,
 }
@@ -18,7 +18,7 @@ impl Bar {
         Bar { bar: ProgressBar::new(FULL).with_style(style) }
     }
 
-    /// Shows how far the simulations are.
+    /// Shows the progress of simulations.
     pub fn show(&self, progress: &Progress) {
         let seconds = progress.elapsed.as_secs_f64().max(1e-3);
         let speed = progress.requests as f64 / seconds / 1e6;
@@ -36,8 +36,8 @@ impl Bar {
         self.bar.set_message(text);
     }
 
-    /// Shows how far experiments are: their simulations, and the time left, at most if verdicts need more
-    /// seeds.
+    /// Shows the progress of experiments: finished simulations, and the time left; also the longest time
+    /// left, if verdicts may need more seeds.
     pub fn show_left(&self, progress: &Progress, left: f64, left_at_most: f64) {
         let elapsed = progress.elapsed.as_secs_f64();
         self.bar.set_position((elapsed / (elapsed + left).max(1e-9) * FULL as f64) as u64);
@@ -49,7 +49,7 @@ impl Bar {
         self.bar.set_message(format!("{finished} of {total} simulations done, {} left{more}", clock(left)));
     }
 
-    /// A line above the bar, also where there is none because standard error is no terminal.
+    /// Prints a line above the bar, or without a bar if standard error is no terminal.
     pub fn say(&self, line: &str) {
         self.bar.suspend(|| eprintln!("{line}"));
     }
@@ -60,7 +60,7 @@ impl Bar {
     }
 }
 
-/// `3 s`, `2:05 min`, `1:02:05 h`.
+/// A duration as `3 s`, `2:05 min` or `1:02:05 h`.
 pub fn clock(seconds: f64) -> String {
     let whole = Duration::from_secs_f64(seconds.clamp(0.0, 1e12)).as_secs();
     let (hours, minutes, rest) = (whole / 3600, whole / 60 % 60, whole % 60);

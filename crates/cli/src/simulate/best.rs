@@ -1,32 +1,33 @@
-//! `--policy best-static`: of nine static splits, the one with the lowest mean latency.
+//! `--policy best-static`: the best of nine static splits, by mean latency.
 //!
-//! A split is the best that can be done without moving data, if the load is known beforehand. So it is what a
-//! policy that learns is compared with: it is found by trying, which cannot be done with a volume in use.
+//! A static split is the best placement without moving data, if the load is known beforehand. Policies that
+//! learn are therefore compared with `best-static`. The split is found by trying all nine, which is
+//! impossible on a volume in use.
 
 use braid_lab::{Error, Run};
 use serde::Serialize;
 
-/// What it is called on the command line.
+/// Name on the command line.
 pub const NAME: &str = "best-static";
 
-/// The split that was the best, and all that were tried.
+/// The best split, and all tried splits.
 #[derive(Serialize)]
 pub struct Best {
-    /// The best, as a policy.
+    /// Best split, as a policy.
     pub policy: String,
-    /// All of them, in order.
+    /// All tried splits, in order.
     pub tried: Vec<Tried>,
 }
 
-/// A split that was tried.
+/// A tried split.
 #[derive(Serialize)]
 pub struct Tried {
     policy: String,
-    /// None if it could not be simulated.
+    /// None if the simulation failed.
     latency_ns_mean: Option<f64>,
 }
 
-/// The policies to be simulated for what was given as one.
+/// Returns the policies to simulate for one given policy.
 pub fn policies(given: &str) -> Vec<String> {
     match given {
         NAME => (1..=9).map(|tenths| format!("static,ssd={tenths}0%")).collect(),
@@ -34,7 +35,7 @@ pub fn policies(given: &str) -> Vec<String> {
     }
 }
 
-/// The best of these splits, or why the first failed if all did.
+/// Returns the result with the lowest mean latency, or the first error if all simulations failed.
 pub fn best(policies: Vec<String>, results: Vec<Result<Run, Error>>) -> (Result<Run, Error>, Best) {
     let latency = |result: &Result<Run, Error>| result.as_ref().ok().map(|run| run.outcome.all.latency.mean);
     let tried = policies.iter().zip(&results);

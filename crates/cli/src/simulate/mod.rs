@@ -1,4 +1,4 @@
-//! `braid simulate`: what a volume would do on modelled devices, in virtual time; policy beside policy in one
+//! `braid simulate`: simulates a volume on modelled devices in virtual time, and compares policies in one
 //! table.
 
 mod bar;
@@ -23,9 +23,9 @@ use std::time::Instant;
 
 /// Simulate a volume on modelled devices under a workload or a trace
 ///
-/// The engine that serves volumes runs in virtual time, over models of SSDs and disks: nothing is read or
+/// The engine that serves volumes runs in virtual time, on models of SSDs and disks: no data is read or
 /// written, and an hour may pass in a second. Several policies, workloads, traces or numbers of clients are
-/// simulated on all cores, and come out side by side. The same command gives the same figures on every
+/// simulated on all cores and compared in one table. The same command gives the same figures on every
 /// machine.
 #[derive(Args)]
 #[command(after_help = "\
@@ -40,29 +40,31 @@ Examples:
   braid simulate --ssd 64GB,model=x25-m,count=4,node=0-3 --hdd 320GB,model=barracuda-7200.12,count=4,node=0-3 \\
     --network 10Gbit,latency=50us --workload webserver-like --policy working-set --policy stripe
 
-Devices on nodes are reached over a network: a request and its answer each take the latency, and their bytes pass the node's link,
-which its devices share, one transfer after another. What moves between devices goes from node to node, and within a node
-over no link; what is cached, written back or resynchronised passes the host. Devices without a node are the host's own.
+Devices on nodes are reached over a network: a request and its answer each take the latency, and their bytes pass the
+node's link. The devices of a node share its link, one transfer after another. Data that moves between devices goes from
+node to node, and within a node over no link. Data that is cached, written back or resynchronised passes the host.
+Devices without a node are the host's own.
 
-The model dram is the protected memory of an array controller: what it holds survives a power cut. It is a device of class
-ssd like any other, and the policy decides what lies on it. --cache is the volume's own memory, through which writes go.
+The model dram is the protected memory of an array controller: its data survives a power cut. A dram device is of class
+ssd like any other, and the policy decides which data lies on it. --cache is the volume's own write-through memory.
 
-A trace touches a small part of the disks that it was recorded on. With --compact on the volume is as large as the extents
-that it reads or writes, in order of address, so that it fits devices of any size. Places within an extent stay; extents
-that were apart may become neighbours, which shortens seeks between them. The trace is read once before it is simulated, in
-at most 300 MiB, for 2^23 groups of 64 extents.
+A trace touches a small part of the disks that it was recorded on. With --compact on, the volume is as large as the
+extents that the trace reads or writes, in order of address, and so fits devices of any size. Places within an extent
+stay. Extents that were apart may become neighbours, which shortens seeks between them. The trace is read once before the
+simulation, in at most 300 MiB of memory, for 2^23 groups of 64 extents.
 
-A device whose size is a share of the data has room for that share, in whole extents, and for the volume's metadata beside
-it; together the devices must hold all data. What depends on distance in a model is scaled to the size of the device.
+A device whose size is a share of the data has room for that share, in whole extents, plus the volume's metadata;
+together the devices must hold all data. Parts of a model that depend on distance are scaled to the size of the device.
 
-What is filled before the load begins costs no time; neither does a read of what was never written. Hits in the memory
-cache and the work of the processor take no time either. Queue time is what a request waits outside the volume, because
---outstanding others are in it; service time is what it takes in the volume, queues of the devices included.
+Filling the volume before the load begins costs no time, nor do reads of unwritten data, hits in the memory cache, or
+work of the processor. Queue time is the wait of a request outside the volume, behind --outstanding others; service time
+is its time in the volume, queues of the devices included.
 
-What is filled lies in the same places for all policies that are compared, as on a volume long in use: the SSDs hold as much of
-the data as fits nine tenths of them, extents from everywhere alike, and the disks hold the rest. No policy gains from that: none
-has chosen what lies there. static, stripe, ssd-only and hdd-only place it by their own rule, for they never move it. The
-policy that did it is prefill_policy of each run; --prefill-policy names another for all, such as hdd-only or own.
+Filled data lies in the same places for all compared policies, as on a volume long in use: the SSDs hold as much of the
+data as fits nine tenths of them, extents from everywhere alike, and the disks hold the rest. No policy gains from that
+placement, because none has chosen it. static, stripe, ssd-only and hdd-only place filled data by their own rule, because
+they never move it. The policy that placed filled data is prefill_policy of each run; --prefill-policy names another for
+all runs, such as hdd-only or own.
 
 JSON: wall_seconds, runs. Each run: given (policy, load, clients, as on the command line), under
 best-static also best (policy, and tried: policy, latency_ns_mean), and either error (kind, message),
@@ -70,16 +72,16 @@ or wall_seconds and requests_per_wall_second (the only figures that differ from 
 policy (with all settings), prefill_policy (null if nothing was filled), load, seed, volume_bytes,
 extent_bytes, measured_seconds, warm_up_seconds, warm_up_requests, think_seconds,
 throughput_bytes_per_second, requests_per_second, all, read, write, flush, discard, programme,
-settled_seconds (from the load's beginning on; null if throughput was not near its mean at the end),
-mode_switches (of equi,mode=auto: seconds from the load's beginning, and the policy in its mode),
+settled_seconds (from the beginning of the load; null if throughput was not near its mean at the end),
+mode_switches (of equi,mode=auto: seconds from the beginning of the load, and the policy in its mode),
 dropped_requests, bad_records, trace, cache_hit_ratio, cache_hits, cache_misses, background, mapped_bytes,
-behind_mean_bytes and behind_highest_bytes (of the volume: what a copy lacked), map_memory_bytes, policy_memory_bytes, verified_bytes, devices, network, notes (what to know of it: sentences),
+behind_mean_bytes and behind_highest_bytes (bytes of the volume that a copy lacked), map_memory_bytes, policy_memory_bytes, verified_bytes, devices, network, notes (sentences about the run),
 intervals.
   trace (null under a workload): span_bytes (all addresses), compacted_bytes (touched extents; null
     with --compact off), passes
   all (reads and writes), read, write, flush, discard: requests, bytes, latency_ns_mean, queue_ns_mean
     and service_ns_mean, each also with _p50, _p95, _p99, _p999, _max
-  programme (what a workload's programmes count themselves; null if it has none): operations,
+  programme (counted by the workload's own programs; null if the workload has none): operations,
     programme_bytes, operation_ns_mean, _p50, _p90, _p95, _p99, _p999, _max
   background: migrations, migrations_stopped, migrated_bytes, mirrored_bytes, promoted_bytes,
     written_back_bytes, probes, probed_bytes, commits, journal_written_bytes, checkpoints,
@@ -97,159 +99,161 @@ intervals.
     queue_depth_mean)")]
 pub struct Arguments {
     /// SSDs of a model: a name (braid device show) or a file, FILE.toml. raid0=N[,unit=64KiB] or raid1=N
-    /// makes each device of N of them, striped or mirrored; SIZE is that of the whole. 20% is room for this
-    /// share of the data: of the extents that a trace touches, or of what a workload spans. Repeat it for
-    /// other kinds
+    /// makes each device of N such SSDs, striped or mirrored; SIZE is the size of the whole device. SIZE 20%
+    /// is room for this share of the data: of the extents that a trace touches, or of the bytes that a
+    /// workload spans. Repeat the option for other kinds
     #[arg(long, value_name = SHAPE, help_heading = "The volume")]
     ssd: Vec<String>,
-    /// Hard disks of a model: as --ssd. With as=hdd the model may be one of an SSD, below a faster one
+    /// Hard disks of a model: as --ssd. With as=hdd the model may be a model of an SSD, as the slower class
+    /// below a faster SSD
     #[arg(long, value_name = SHAPE, help_heading = "The volume")]
     hdd: Vec<String>,
-    /// What joins nodes that devices are on (node=K, or node=K-L for several by turns): the rate of each
-    /// node's link, each way, the latency from any machine to any other [default: 0s], and the rate of the
-    /// host's link [default: never the limit]
+    /// Network between nodes that devices are on (node=K, or node=K-L to distribute devices over several
+    /// nodes in turn): rate of each node's link, each way; latency between any two machines [default: 0s];
+    /// rate of the host's link [default: never the limit]
     #[arg(long, value_name = "RATE[,latency=TIME][,host=RATE]", help_heading = "The volume")]
     network: Option<String>,
-    /// What decides where data lies and when it moves; best-static is the static split with the lowest mean
-    /// latency, of 10%, 20% ... 90%. Repeat it to compare [default: equi,mode=auto]
+    /// Policy that places and moves data; best-static is the static split with the lowest mean latency, of
+    /// 10%, 20% ... 90%. Repeat the option to compare policies [default: equi,mode=auto]
     #[arg(long, value_name = "POLICY[,KEY=VALUE...]", help_heading = "The volume")]
     policy: Vec<String>,
-    /// The volume's size [default: what the load needs; under a trace with --compact off, what the devices
-    /// hold]
+    /// Size of the volume [default: the need of the load; under a trace with --compact off, the capacity of
+    /// the devices]
     #[arg(long, help_heading = "The volume")]
     size: Option<Bytes>,
-    /// The unit of placement
+    /// Unit of placement
     #[arg(long, value_name = "SIZE", default_value = "128KiB", help_heading = "The volume")]
     extent: Bytes,
-    /// The unit of caching
+    /// Unit of caching
     #[arg(long, value_name = "SIZE", default_value = "4KiB", help_heading = "The volume")]
     block: Bytes,
-    /// Required copies of everything
+    /// Required copies of all data
     #[arg(long, value_name = "COUNT", default_value_t = 1, help_heading = "The volume")]
     copies: u8,
-    /// Extents in the memory cache
+    /// Size of the memory cache in extents
     #[arg(long, value_name = "EXTENTS", default_value_t = 100, help_heading = "The volume")]
     cache: usize,
-    /// When a read that misses the memory cache brings all of its extent there: first (at the first miss),
-    /// second (at the second, a short while later), or off
+    /// Time to bring a whole extent into the memory cache after a read misses: first (at the first miss),
+    /// second (at the second miss, a short while later), or off
     #[arg(long, value_name = "WHEN", default_value_t, help_heading = "The volume")]
     readahead: Readahead,
-    /// Memory for what is read ahead of up to 16 streams, of reads that follow each other in order or by a
-    /// stride, such as 32MiB; 0 for none, as with --readahead off, and with extents of more than 1 MiB
+    /// Memory for read-ahead of up to 16 streams of reads in order or at a stride, such as 32MiB. No
+    /// read-ahead with 0, with --readahead off, or with extents of more than 1 MiB
     #[arg(long, value_name = "SIZE", default_value = "0", help_heading = "The volume")]
     ahead: Bytes,
-    /// Write-back cache of protected memory between guests and volume, as in a storage controller; 0 for none
+    /// Write-back cache of protected memory between guests and volume, as in a storage controller; 0 for no
+    /// cache
     #[arg(long, value_name = "SIZE", default_value = "0", help_heading = "The volume")]
     dram: Bytes,
-    /// What holds bytes before the load begins
+    /// Part of the volume that holds data before the load begins
     #[arg(long, default_value = "used", help_heading = "The volume")]
     prefill: Fill,
-    /// The policy that places what is filled before, or own for the one that is simulated [default: one for
+    /// Policy that places the filled data, or own for the simulated policy itself [default: one placement for
     /// all]
     #[arg(long, value_name = "POLICY", help_heading = "The volume")]
     prefill_policy: Option<String>,
-    /// A generated load. Repeat it to compare
+    /// Generated load. Repeat the option to compare loads
     #[arg(long, value_name = "WORKLOAD[,KEY=VALUE...]", help_heading = "The load")]
     workload: Vec<String>,
-    /// A recorded load: a file, or the parts of one, merged by time: a folder, or FILE+FILE. Repeat it to
-    /// compare
+    /// Recorded load: a file, or its parts, merged by time: a folder, or FILE+FILE. Repeat the option to
+    /// compare loads
     #[arg(long, value_name = "FILE", help_heading = "The load")]
     trace: Vec<PathBuf>,
-    /// Whether the extents that a trace touches are numbered without the gaps between them, in order of
-    /// address
+    /// Compaction of a trace: the touched extents are numbered without gaps, in order of address
     #[arg(long, value_name = "WHETHER", default_value = "on", help_heading = "The load")]
     compact: Compact,
-    /// How often a trace is played, one time after the other; only the last is measured
+    /// Number of times to play a trace, one after the other; only the last is measured
     #[arg(long, value_name = "COUNT", default_value_t = 1, help_heading = "The load")]
     repeat: u32,
-    /// The longest time between two requests of a trace; longer ones are cut to it
+    /// Longest time between two requests of a trace; longer gaps are cut to this time
     #[arg(long, value_name = "TIME", help_heading = "The load")]
     max_gap: Option<Nanos>,
-    /// What an address of a trace counts, in formats of sectors or blocks [default: 512B]
+    /// Unit of a trace's addresses, in formats of sectors or blocks [default: 512B]
     #[arg(long, value_name = "SIZE", help_heading = "Reading")]
     trace_block: Option<Bytes>,
     #[command(flatten)]
     content: Content,
-    /// Clients that each wait for their last request (closed loop); several numbers to compare
+    /// Number of clients, each with one request at a time (closed loop); several numbers to compare
     #[arg(long, value_delimiter = ',', help_heading = "The load")]
     clients: Vec<u32>,
-    /// How long a client waits before each request
+    /// Wait of a client before each request
     #[arg(long, value_name = "TIME", help_heading = "The load")]
     think: Option<Nanos>,
-    /// Processors that all clients share while they wait like this or compute [default: one for each client]
+    /// Processors shared by all clients during --think waits and computation [default: one for each client]
     #[arg(long, value_name = "COUNT", help_heading = "The load")]
     processors: Option<usize>,
-    /// How much faster requests come than their times say (open loop)
+    /// Factor by which requests arrive faster than recorded (open loop)
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, help_heading = "The load")]
     speed: f64,
-    /// Requests in the volume at the same time, at most (open loop); more wait outside
+    /// Requests in the volume at the same time, at most (open loop); further requests wait outside
     #[arg(long, value_name = "COUNT", default_value_t = 256, help_heading = "The load")]
     outstanding: usize,
     /// Seed of workload and devices
     #[arg(long, default_value_t = 1, help_heading = "The load")]
     seed: u64,
-    /// What becomes of requests beyond the volume's end
+    /// Treatment of requests beyond the end of the volume
     #[arg(long, default_value = "refuse", help_heading = "The load")]
     beyond: End,
-    /// How far the load runs before anything is measured: 30s, 10000req, or 50% of its requests
+    /// Part of the load before the measurement begins: 30s, 10000req, or 50% of its requests
     #[arg(long, value_name = "TIME", default_value = "0s", help_heading = "What is measured")]
     warm_up: WarmUp,
-    /// How long it is measured then [default: until the load ends]
+    /// Length of the measurement after that [default: until the load ends]
     #[arg(long, value_name = "TIME", help_heading = "What is measured")]
     duration: Option<Nanos>,
     /// Requests after which the load ends, warm-up included
     #[arg(long, value_name = "COUNT", help_heading = "What is measured")]
     requests: Option<u64>,
-    /// Length of an interval of the time series [default: one that fits]
+    /// Length of an interval of the time series [default: chosen to fit the run]
     #[arg(long, value_name = "TIME", help_heading = "What is measured")]
     interval: Option<Nanos>,
-    /// A file that gets a line for each measured request, as CSV: arrival_ns (from the beginning of the
-    /// load), operation, offset_bytes, length_bytes, queue_ns, service_ns. Of one simulation alone
+    /// File for a line about each measured request, as CSV: arrival_ns (from the beginning of the load),
+    /// operation, offset_bytes, length_bytes, queue_ns, service_ns. For a single simulation only
     #[arg(long, value_name = "FILE", help_heading = "What is measured")]
     request_log: Option<PathBuf>,
     /// Verify that every read returns the last write
     #[arg(long, help_heading = "What is measured")]
     verify: bool,
-    /// Simulations at the same time [default: one for each core]
+    /// Simulations to run in parallel [default: one for each core]
     #[arg(long, value_name = "COUNT", help_heading = "What is measured")]
     threads: Option<usize>,
 }
 
-/// How a kind of devices is given.
+/// Syntax of `--ssd` and `--hdd`.
 const SHAPE: &str = "SIZE,model=M[,count=N][,node=K|,node=K-L][,raid0=N|,raid1=N]";
 
-/// Whether traces are compacted.
+/// Whether to compact traces.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Compact {
-    /// The volume is as large as the touched extents, and these are what is filled
+    /// The volume is as large as the touched extents, and the touched extents are filled
     On,
-    /// Addresses are those of the trace, its devices one after another
+    /// Addresses of the trace stay, with its devices one after another
     Off,
 }
 
-/// What is filled.
+/// Part of the volume to fill.
 #[derive(Clone, Copy, ValueEnum)]
 enum Fill {
     /// Nothing
     None,
-    /// What the workload uses; under a trace, what it touches, or all up to its end if it is not compacted
+    /// The part that the workload uses; under a trace, the touched part, or everything up to the trace's end
+    /// without compaction
     Used,
     /// The whole volume
     All,
 }
 
-/// What becomes of requests beyond the end.
+/// Treatment of requests beyond the end of the volume.
 #[derive(Clone, Copy, ValueEnum)]
 enum End {
-    /// An error
+    /// Report an error
     Refuse,
-    /// Their address is taken modulo the volume's size
+    /// Take the address modulo the volume's size
     Wrap,
-    /// They are left out and counted
+    /// Leave the requests out and count them
     Drop,
 }
 
-/// What a run was asked for on the command line.
+/// A run as given on the command line.
 #[derive(Clone, Serialize)]
 struct Given {
     policy: String,
@@ -257,18 +261,18 @@ struct Given {
     clients: Option<u32>,
 }
 
-/// A run, and what came of it.
+/// A run and its result.
 #[derive(Serialize)]
 struct Row {
     given: Given,
-    /// Of `best-static`.
+    /// Set for `best-static`.
     #[serde(skip_serializing_if = "Option::is_none")]
     best: Option<Best>,
     #[serde(flatten)]
     result: Ended,
 }
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Ended {
@@ -277,7 +281,7 @@ enum Ended {
 }
 
 impl Row {
-    /// The policy as tables name it.
+    /// Name of the policy in tables.
     fn policy(&self) -> String {
         match &self.best {
             None => self.given.policy.clone(),
@@ -286,7 +290,7 @@ impl Row {
     }
 }
 
-/// What is simulated for a row: several policies if the best of them is asked for.
+/// Simulations of a row: one, or several for `best-static`.
 struct Planned {
     given: Given,
     setups: Vec<Setup>,
@@ -298,7 +302,7 @@ struct Report {
     runs: Vec<Row>,
 }
 
-/// Runs the verb.
+/// Runs the command.
 pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
     let planned = plan(arguments)?;
     let setups: Vec<Setup> = planned.iter().flat_map(|planned| planned.setups.clone()).collect();
@@ -326,7 +330,7 @@ pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
     Ok(status)
 }
 
-/// What came of the next simulations.
+/// Takes the results of a row's simulations and makes the row.
 fn row(
     Planned { given, setups }: Planned,
     results: &mut impl Iterator<Item = braid_lab::Result<Run>>,
@@ -347,14 +351,14 @@ fn row(
     Row { given, best, result }
 }
 
-/// Every policy under every load with every number of clients.
+/// Returns a row for every combination of policy, load and number of clients.
 fn plan(arguments: &Arguments) -> Result<Vec<Planned>> {
     let usage = |problem: &str| Err(Error::new(ErrorKind::Usage, problem));
     let devices = devices(arguments)?;
     let network = arguments.network.as_deref().map(parse_network).transpose();
     let network = network.map_err(|error| failure(&error))?;
     if devices.is_empty() {
-        return usage("a volume is made of devices: name at least one, as in --ssd 80GiB,model=x25-m");
+        return usage("a volume needs devices: name at least one, as in --ssd 80GiB,model=x25-m");
     }
     if arguments.workload.is_empty() && arguments.trace.is_empty() {
         return usage("a simulation needs a load: --workload NAME or --trace FILE");
@@ -388,7 +392,7 @@ fn plan(arguments: &Arguments) -> Result<Vec<Planned>> {
         return Err(Error::new(
             ErrorKind::Usage,
             format!(
-                "--request-log is of one simulation, and there are {simulations}: name one policy, one load and one number of clients"
+                "--request-log: {simulations} simulations: at most 1: name one policy, one load and one number of clients"
             ),
         ));
     }
@@ -451,7 +455,7 @@ fn setup(arguments: &Arguments, devices: Vec<DeviceSetup>, policy: &str, load: L
     }
 }
 
-/// A failure of the lab as one of a command.
+/// Converts an error of the lab to an error of the command.
 pub fn failure(error: &braid_lab::Error) -> Error {
     let kind = match error.kind() {
         braid_lab::ErrorKind::Setup => ErrorKind::Usage,

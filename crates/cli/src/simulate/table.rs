@@ -1,4 +1,4 @@
-//! Simulations for people: one table of what guests saw, one of what devices did, side by side.
+//! Simulations as text: a table of guests' requests and a table of devices, with policies side by side.
 
 use super::bar::clock;
 use super::{Ended, Report, Row};
@@ -7,7 +7,7 @@ use crate::table::Table;
 use braid_base::Bytes;
 use braid_lab::{DeviceOutcome, LinkOutcome, NetworkOutcome, Operation, Outcome, Run, Setup, Size};
 
-/// The whole report.
+/// Returns the whole report.
 pub fn describe(report: &Report, setup: &Setup) -> String {
     let done: Vec<(&Row, &Run)> = report
         .runs
@@ -37,7 +37,7 @@ pub fn describe(report: &Report, setup: &Setup) -> String {
     text + &closing(&done, report)
 }
 
-/// What tells rows apart beside the policy.
+/// Columns, beside the policy, in which rows differ.
 #[derive(Clone, Copy)]
 struct Columns {
     loads: bool,
@@ -60,7 +60,7 @@ impl Columns {
     }
 }
 
-/// What is simulated, with the names that the models have themselves.
+/// Lines about the simulated devices and the load; models by their own names.
 fn heading(setup: &Setup, outcome: &Outcome, one_load: bool) -> String {
     let mut place = 0;
     let kinds = setup.devices.iter().map(|kind| {
@@ -83,7 +83,7 @@ fn heading(setup: &Setup, outcome: &Outcome, one_load: bool) -> String {
     text
 }
 
-/// Which policy placed what was filled, for each simulation once if they differ.
+/// Policy that placed the filled data, for each simulation if the policies differ.
 fn fills(done: &[(&Row, &Run)]) -> String {
     let mut named: Vec<(&str, Vec<&str>)> = Vec::new();
     for (row, Run { outcome, .. }) in done {
@@ -102,7 +102,7 @@ fn fills(done: &[(&Row, &Run)]) -> String {
     named.iter().map(line).collect()
 }
 
-/// What became of the addresses of each trace.
+/// How the addresses of each trace were mapped.
 fn traces(done: &[(&Row, &Run)]) -> String {
     let (mut text, mut named) = (String::new(), Vec::new());
     for (row, Run { outcome, .. }) in done {
@@ -114,10 +114,10 @@ fn traces(done: &[(&Row, &Run)]) -> String {
         let (span, extent) = (Bytes(trace.span_bytes), Bytes(outcome.extent_bytes));
         text += &match trace.compacted_bytes.map(Bytes) {
             Some(touched) => format!(
-                "  {}: compacted: it touches {touched} in extents of {extent}, out of {span}\n",
+                "  {}: compacted: touches {touched} in extents of {extent}, of {span}\n",
                 outcome.load
             ),
-            None => format!("  {}: not compacted: its addresses reach to {span}\n", outcome.load),
+            None => format!("  {}: not compacted: addresses up to {span}\n", outcome.load),
         };
     }
     text
@@ -162,7 +162,7 @@ fn guests(done: &[(&Row, &Run)], columns: Columns) -> String {
     table.render("  ")
 }
 
-/// Reads and writes of a single simulation apart, with the wait outside the volume.
+/// Reads and writes of a single simulation separately, with the queue time outside the volume.
 fn kinds(outcome: &Outcome) -> String {
     let mut table = Table::new(&[
         "guests",
@@ -230,7 +230,7 @@ fn devices(done: &[(&Row, &Run)], columns: Columns) -> String {
             let mut cells = lead.clone();
             cells.extend(device_cells(device));
             table.row(cells);
-            // Said once for all devices of a simulation.
+            // The leading cells stand only in the row of a simulation's first device.
             lead.iter_mut().for_each(String::clear);
         }
     }
@@ -293,7 +293,7 @@ fn behind_the_scenes(outcome: &Outcome) -> String {
     text
 }
 
-/// What passed between machines.
+/// Traffic between machines.
 fn network(network: &NetworkOutcome) -> String {
     let busiest = |share: fn(&LinkOutcome) -> f64| network.links.iter().map(share).fold(0.0, f64::max);
     format!(
@@ -304,8 +304,7 @@ fn network(network: &NetworkOutcome) -> String {
     )
 }
 
-/// What to know before believing it: each sentence once, with the policies that it is of where these are not
-/// all.
+/// Notes about the results: each sentence once, with its policies unless it applies to all.
 fn notes(done: &[(&Row, &Run)]) -> String {
     let mut said: Vec<(&str, Vec<String>)> = Vec::new();
     for (row, Run { outcome, .. }) in done {

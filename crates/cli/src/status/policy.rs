@@ -1,11 +1,11 @@
-//! What a policy leaves to be known of the volume as a whole: what the loss of an SSD would cost, what the
-//! disk alone is, what moves are expected to gain.
+//! Lines of the status that depend on the policy: data lost with an SSD, state of the disk alone, expected
+//! gain of moves.
 
 use super::{is_lost, name_of, percent};
 use braid_base::{Bytes, Nanos};
 use braid_control::{DeviceReport, ModeReport, StatusReport};
 
-/// Lines of the status of a volume, before that of the policy itself.
+/// Returns the lines of a volume's status above the line of the policy itself.
 pub fn lines(status: &StatusReport) -> String {
     let of_pass = match name_of(&status.policy) {
         "pass" => behind(status) + mirror(status),
@@ -14,7 +14,7 @@ pub fn lines(status: &StatusReport) -> String {
     of_pass + &epochs(status) + &gain(status)
 }
 
-/// In which mode the policy is, and what simulations say of all.
+/// Line of the policy's guard: the mode, and the forecasts of simulations for all modes.
 pub fn guard(status: &StatusReport) -> String {
     let Some(guard) = &status.guard else { return String::new() };
     let short = |mode: &str| mode.split_once(",mode=").map_or("tier", |(_, name)| name).to_owned();
@@ -36,7 +36,7 @@ pub fn guard(status: &StatusReport) -> String {
         let off = guard.measured_models_off.iter();
         let off: Vec<String> =
             off.map(|(device, off)| format!("{device} within {}", percent(off - 1.0))).collect();
-        text += &format!("; measured while they served: {}", off.join(", "));
+        text += &format!("; models measured in service: {}", off.join(", "));
     }
     if let Some(problem) = &guard.problem {
         text += &format!("; {problem}");
@@ -44,7 +44,7 @@ pub fn guard(status: &StatusReport) -> String {
     text + "\n"
 }
 
-/// A figure that the policy has of some devices: the highest.
+/// Highest value of a policy's figure over all devices.
 fn figure(status: &StatusReport, name: &str) -> Option<f64> {
     let of_device = |device: &DeviceReport| device.policy_figures.get(name).copied();
     status.devices.iter().filter_map(of_device).reduce(f64::max)
@@ -54,18 +54,18 @@ fn devices_left<'a>(status: &'a StatusReport, class: &str) -> impl Iterator<Item
     status.devices.iter().filter(move |device| device.class == class && !is_lost(device))
 }
 
-/// What a copy lacks under a policy without a bound that it tells.
+/// Data that lies only on the SSDs, for policies that report no bound.
 fn deferred(status: &StatusReport) -> String {
     if status.deferred_bytes == 0 {
         return String::new();
     }
     let share = percent(status.deferred_bytes as f64 / status.size_bytes as f64);
     let deferred = Bytes(status.deferred_bytes);
-    format!("  behind  {deferred} ({share}) lie on the SSDs alone, and are copied later\n")
+    format!("  behind  {deferred} ({share}) lie only on the SSDs, and are copied later\n")
 }
 
-/// What `pass` leaves to the SSDs: now, at most so far, and at most at all. Nothing once there is no SSD that
-/// could be lost.
+/// Data that `pass` keeps only on the SSDs: now, highest so far, and bound. Once all SSDs are missing or
+/// failed, as for other policies.
 fn behind(status: &StatusReport) -> String {
     if devices_left(status, "ssd").next().is_none() {
         return deferred(status);
@@ -92,23 +92,23 @@ fn behind(status: &StatusReport) -> String {
     text + "\n"
 }
 
-/// Which programs can read the mirror of `pass`.
+/// Note if other programs cannot read the mirror of `pass`; empty if they can, or if no disk is left.
 fn mirror(status: &StatusReport) -> &'static str {
     let mut disks = devices_left(status, "hdd").peekable();
     if disks.peek().is_none() || disks.all(|disk| disk.keeps_addresses) {
         return "";
     }
-    "  mirror  only Braid can read it: the disk does not hold data at the volume's addresses, so no other program can mount it. For a disk that any \
-     program can mount, create a volume with --hdd PATH,layout=tail, and copy this one to it\n"
+    "  mirror  readable by Braid only: the disk does not hold data at the volume's addresses, so no other program can mount the disk. For a disk that any \
+     program can mount, create a volume with --hdd PATH,layout=tail, and copy this volume to it\n"
 }
 
-/// What the disk that keeps epochs is alone.
+/// State of the disk with epochs, as seen without the SSDs.
 fn epochs(status: &StatusReport) -> String {
     if let Some(unapplied) = status.unapplied_bytes {
         let why = status.unapplied_failure.as_ref().map_or_else(String::new, |why| format!(": {why}"));
         let unapplied = Bytes(unapplied);
         return format!(
-            "  recovery in the background: {unapplied} are in the disk's journal, and not in their place yet{why}\n"
+            "  recovery in the background: {unapplied} are in the disk's journal, not yet in place{why}\n"
         );
     }
     let is_kept = name_of(&status.policy) == "pass" && status.policy.contains("order=epoch");
@@ -119,26 +119,26 @@ fn epochs(status: &StatusReport) -> String {
             format!("  epoch   {epoch}: the disk alone is the volume as it was when that ended\n")
         }
         (None, Some(lost)) if devices_left(status, "ssd").next().is_none() => format!(
-            "  epoch   none: the disk alone is the volume now, and has all that is written. Epochs begin again with a new SSD: braid device replace {} {} PATH\n",
+            "  epoch   none: the disk alone is the volume now, and has all writes. Epochs begin again with a new SSD: braid device replace {} {} PATH\n",
             status.name, lost.device
         ),
         (None, _) => {
-            "  epoch   none yet: the disk is still to get its first copy of everything, and until then only the SSDs have the volume whole\n"
+            "  epoch   none yet: the disk does not have its first full copy: until then only the SSDs have the whole volume\n"
                 .to_owned()
         }
     }
 }
 
-/// What `working-set` expects of the moves that it makes, or made last.
+/// Gain that `working-set` expects of its present or last moves.
 fn gain(status: &StatusReport) -> String {
     let of_device = |device: &DeviceReport| device.policy_figures.get("expected_gain_ms_per_second").copied();
     let gains: Vec<f64> = status.devices.iter().filter_map(of_device).collect();
     let sum: f64 = gains.iter().sum();
     match gains.is_empty() {
         true => String::new(),
-        false if sum == 0.0 => "  gain    no reorganization has moved anything to an SSD yet\n".to_owned(),
+        false if sum == 0.0 => "  gain    no reorganization has moved data to an SSD yet\n".to_owned(),
         false => format!(
-            "  gain    {sum:.1} ms of waiting in each second, expected of the reorganization under way, or of the last one\n"
+            "  gain    {sum:.1} ms of waiting per second: expected gain of the present reorganization, or of the last\n"
         ),
     }
 }
@@ -161,7 +161,7 @@ mod tests {
         })
     }
 
-    /// A volume of 1 GiB, with what differs.
+    /// A report on a volume of 1 GiB; `differs` replaces fields.
     fn status(policy: &str, devices: &[Value], differs: Value) -> StatusReport {
         let operation = json!({
             "requests": 0, "bytes": 0, "latency_ns_mean": 0, "latency_ns_p50": 0, "latency_ns_p95": 0, "latency_ns_p99": 0,
@@ -224,8 +224,8 @@ mod tests {
         assert!(says("pass,order=lba", &devices) && !says("equi", &devices));
     }
 
-    /// After a recovery it said "none yet: the disk alone is not a state of the volume", while the volume was
-    /// served from that disk alone.
+    /// Bug: after a recovery the status said "none yet: the disk alone is not a state of the volume", while
+    /// the volume was served from its disk alone.
     #[test]
     fn status_shows_epoch_if_hdd_alone_serves_the_volume() {
         let mut devices = pair(json!({}));

@@ -14,14 +14,14 @@ use std::fs::File;
 use std::io::{BufWriter, ErrorKind::BrokenPipe, Write};
 use std::path::{Path, PathBuf};
 
-/// Write a trace in another format
+/// Convert a trace to another format
 ///
-/// compact is Braid's own: everything is kept, in some 7 bytes a record, and it is read at tens of millions
-/// of records a second. spc is text for other tools, without flushes and discards. fio2 and fio3 are iologs
-/// that fio replays; fio2 for fio before 3.31, with times in milliseconds.
+/// compact is Braid's own format: it keeps everything, in some 7 bytes a record, and is read at tens of
+/// millions of records a second. spc is text for other tools, without flushes and discards. fio2 and fio3 are
+/// iologs that fio replays; fio2 is for fio before 3.31, with times in milliseconds.
 ///
-/// A trace is read twice: first to see how much room each of its devices needs. They are laid one after
-/// another, those with numbers first. Standard input is read once, with devices --span apart.
+/// A trace is read twice: first to find the size of each of its devices. Devices are laid one after another,
+/// devices with numbers first. Standard input is read once, with devices --span apart.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -29,28 +29,28 @@ Examples:
   braid trace convert financial1.trace - --to fio3 --device 0 > asu0.iolog
   fio --name=replay --read_iolog=asu0.iolog --replay_redirect=/dev/nbd0 --ioengine=libaio --direct=1
 
-Until it is complete, OUT is called OUT.partial.
+An incomplete OUT is called OUT.partial.
 
 JSON: input_path, output_path, output_format, format, records, left_out_records, rounded_records, bad_records,
 other_devices_records, reordered_records, late_records, problems (record_number,
 problem), span_bytes and layout (trace_device, base_bytes, span_bytes), null if the trace was read once.")]
 pub struct Arguments {
-    /// The trace: a file, a folder of its parts, several files joined by +, or - for standard input
+    /// Trace: a file, a folder of its parts, several files joined by +, or - for standard input
     #[arg(value_name = "IN")]
     input: PathBuf,
-    /// Where to write: a file, or - for standard output
+    /// Output: a file, or - for standard output
     #[arg(value_name = "OUT")]
     output: PathBuf,
-    /// What to write: compact, spc, fio2 or fio3
+    /// Format of the output: compact, spc, fio2 or fio3
     #[arg(long, value_name = "FORMAT", default_value = "compact")]
     to: Target,
-    /// Compress the blocks of compact, at this level
+    /// Compress the blocks of compact with zstd at this level, 1 to 19
     #[arg(long, value_name = "LEVEL", value_parser = clap::value_parser!(i32).range(1..=19))]
     zstd: Option<i32>,
     /// Replace OUT if it exists
     #[arg(long)]
     force: bool,
-    /// How far apart devices lie if they cannot be laid out first
+    /// Distance between devices that cannot be laid out beforehand (standard input)
     #[arg(long, value_name = "SIZE", default_value = "1TiB")]
     span: Bytes,
     #[command(flatten)]
@@ -74,13 +74,13 @@ struct Report {
     layout: Option<Vec<Place>>,
 }
 
-/// Runs the verb.
+/// Runs the command.
 pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
     let target = match (arguments.to, arguments.zstd) {
         (Target::Compact(_), Some(level)) => Target::Compact(BlockCompression::Zstd(level)),
         (target, None) => target,
         (target, Some(_)) => {
-            let problem = format!("--zstd is for compact; compress {target} with another programme");
+            let problem = format!("--zstd: for compact only: compress {target} with another program");
             return Err(Error::new(ErrorKind::Usage, problem));
         }
     };
@@ -89,7 +89,7 @@ pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
     let (mut reader, survey) = open(arguments, &bar)?;
     let header = header(&arguments.input, survey.as_ref());
     let converted = destination.fill(|out| match convert(&mut reader, target, &header, out, |_| ()) {
-        // A program that closes a pipe (`| head`) has read enough.
+        // A program that closes a pipe (`| head`) has read enough: not an error.
         Err(braid_trace::Error::Io { source, .. }) if source.kind() == BrokenPipe => Ok(None),
         converted => converted.map(Some).map_err(failed),
     })?;
@@ -111,7 +111,7 @@ pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
         layout: survey.map(|survey| survey.places),
     };
     match &destination {
-        // Standard output has the trace.
+        // Standard output carries the trace: the report goes to standard error.
         Destination::Standard => {
             eprintln!("{}", (describe(&report) + &complaints(&reader)).trim_end());
         }
@@ -129,7 +129,7 @@ fn open(arguments: &Arguments, bar: &Bar) -> Result<(Reader<'static>, Option<Sur
     Ok((file.reader().map_err(failed)?, Some(file.survey().clone())))
 }
 
-/// What is known of the trace before its first record.
+/// Header of the output: facts known before the first record.
 fn header(input: &Path, survey: Option<&Survey>) -> Header {
     let name = input.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let Some(survey) = survey else { return Header { name, ..Header::default() } };
@@ -142,7 +142,7 @@ fn header(input: &Path, survey: Option<&Survey>) -> Header {
     }
 }
 
-/// Where the converted trace goes.
+/// Destination of the converted trace.
 enum Destination {
     Standard,
     File(PathBuf),
@@ -154,13 +154,13 @@ impl Destination {
             return Ok(Destination::Standard);
         }
         if path.exists() && !force {
-            let problem = format!("{} exists: name another file, or add --force", path.display());
+            let problem = format!("{}: file exists: name another file, or add --force", path.display());
             return Err(Error::new(ErrorKind::Usage, problem));
         }
         Ok(Destination::File(path.to_owned()))
     }
 
-    /// Lets `write` write; a file has its name only once it is complete.
+    /// Calls `write` with the destination; a file gets its name only once complete.
     fn fill<T>(&self, write: impl FnOnce(&mut dyn Write) -> Result<T>) -> Result<T> {
         let path = match self {
             Destination::Standard => return write(&mut BufWriter::new(std::io::stdout().lock())),
@@ -177,7 +177,7 @@ impl Destination {
             Ok(written)
         });
         if written.is_err() {
-            // What failed before is what is told.
+            // The earlier error is reported, not the failed removal.
             let _gone = std::fs::remove_file(&partial);
         }
         written
@@ -194,12 +194,12 @@ fn describe(report: &Report) -> String {
     }
     if converted.left_out_records > 0 {
         text += &format!(
-            "\n  {} flushes and discards, which {target} has no word for, are left out",
+            "\n  {} flushes and discards left out: {target} cannot express them",
             converted.left_out_records
         );
     }
     if converted.rounded_records > 0 {
-        text += &format!("\n  {} records were widened to begin at a sector", converted.rounded_records);
+        text += &format!("\n  {} records were widened to whole sectors", converted.rounded_records);
     }
     text + "\n"
 }

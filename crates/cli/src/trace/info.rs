@@ -10,11 +10,11 @@ use clap::Args;
 use serde::Serialize;
 use std::path::PathBuf;
 
-/// Say of a trace what papers print: requests, sizes, footprint, locality, burstiness, reuse, miss ratios
+/// Measure a trace as papers do: requests, sizes, footprint, locality, burstiness, reuse, miss ratios
 ///
 /// The trace is read once, in at most some 450 MiB of memory, whatever its length. Sizes, footprint and reuse
-/// are of reads and writes; flushes and discards are counted, and have part in burstiness. How each figure is
-/// defined stands at the head of the file of its name in crates/trace/src/measure.
+/// count reads and writes; flushes and discards are counted, and included in burstiness. The definition of
+/// each figure is at the head of the file of its name in crates/trace/src/measure.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -39,17 +39,17 @@ end_bytes), and
   miss_ratios: method (exact, sampled), points (cache_size_bytes, miss_ratio)
   working_set: window_seconds, touched_bytes (of each window), touched_bytes_mean, touched_bytes_max")]
 pub struct Arguments {
-    /// The trace: a file, a folder of its parts, several files joined by +, or - for standard input
+    /// Trace: a file, a folder of its parts, several files joined by +, or - for standard input
     file: PathBuf,
     #[command(flatten)]
     reading: Reading,
-    /// Distinct blocks of 4 KiB that are followed one by one; of more, a sample
+    /// Distinct blocks of 4 KiB to follow exactly, 1024 to 1073741824; more blocks are sampled
     #[arg(long, value_name = "COUNT", default_value_t = Limits::default().blocks,
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1_024..=1 << 30))]
     exact_blocks: usize,
 }
 
-/// All that is said of a trace.
+/// Report on a trace.
 #[derive(Serialize)]
 pub(super) struct Report {
     pub input_path: String,
@@ -63,7 +63,7 @@ pub(super) struct Report {
     pub measured: Measured,
 }
 
-/// What was seen of a device.
+/// A device in a trace.
 #[derive(Serialize)]
 pub(super) struct Device {
     pub trace_device: String,
@@ -71,7 +71,7 @@ pub(super) struct Device {
     pub end_bytes: u64,
 }
 
-/// Runs the verb.
+/// Runs the command.
 pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
     let bar = Bar::new();
     let options = arguments.reading.options(Layout::ROOMY);

@@ -1,4 +1,4 @@
-//! `braid trace`: recorded loads. Each of its verbs has the file of its name.
+//! `braid trace`: recorded loads. Each subcommand has a file of its name.
 
 mod convert;
 mod info;
@@ -13,11 +13,11 @@ use clap::{Args, Subcommand};
 
 /// Measure block traces, convert them, record a volume
 ///
-/// Traces are read in these formats, plain or compressed by gzip, xz or zstd, and detected by their content:
+/// Traces in these formats are read, plain or compressed by gzip, xz or zstd, and detected by their content:
 /// spc, msr, blktrace, blkparse, fio (iolog 2 and 3), disksim, ssdsim (also MQSim), msr-cut, cloudphysics,
 /// arc, oracle-general, vscsi, srt (HP Labs, versions 1 to 4), fiu (SRCMap), alibaba, tencent, systor (SYSTOR
-/// '17), blocks (a number on each line), compact. Bare binary numbers, blocks-u32 and blocks-u64, have to be
-/// named.
+/// '17), blocks (a number on each line), compact. Bare binary numbers, blocks-u32 and blocks-u64, need
+/// --format.
 #[derive(Args)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -32,7 +32,7 @@ enum Verb {
     Record(record::Arguments),
 }
 
-/// Runs the verb.
+/// Runs the command.
 pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8> {
     match &arguments.verb {
         Verb::Info(arguments) => info::run(arguments, output),
@@ -42,7 +42,7 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
     }
 }
 
-/// What is wrong with a trace, as this programme says it.
+/// Converts an error of a trace to an error of the command.
 fn failed(error: braid_trace::Error) -> Error {
     let kind = match error {
         braid_trace::Error::Io { .. } => ErrorKind::Io,

@@ -17,9 +17,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Draw miss-ratio curves of a trace: by eviction and size of a cache, with Belady's bound
 ///
-/// The trace is read once; its references to blocks of 4 KiB stay in memory, 4 bytes each and 512 MiB at
-/// most. Of a trace with more references a sample of its blocks is kept (SHARDS), and each cache is simulated
-/// at the size of its share of the sample. Reads and writes both bring a block into the cache.
+/// The trace is read once. Its references to blocks of 4 KiB stay in memory, 4 bytes each and 512 MiB at
+/// most. Of a trace with more references, a sample of blocks is kept (SHARDS), and each cache is simulated at
+/// the size of its share of the sample. Reads and writes both bring a block into the cache.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -27,29 +27,30 @@ Examples:
   braid trace mrc src1_0.csv.gz --evict lru,arc,belady --size 64MiB --size 1GiB --size 10%
   braid trace mrc oltp.zst --sample 1% --json
 
-Evictions: lru, s3-fifo, sieve, arc, lirs, w-tiny-lfu, and belady, which knows the future: no cache that admits every block misses less. With a sample, curves are
-estimates: of 10,000 sampled blocks within some per cent.
+Evictions: lru, s3-fifo, sieve, arc, lirs, w-tiny-lfu, and belady, which knows the future: no cache that admits every
+block misses less. With a sample, curves are estimates: with 10,000 sampled blocks, accurate to some per cent.
 
 JSON: input_path, format, compression, records, bad_records, other_devices_records, reordered_records, late_records, problems
 (record_number, problem; the first 20), block_references, footprint_bytes, sampled_share, sampled_blocks, miss_ratio_curves:
 eviction, points (cache_size_bytes, miss_ratio; null if the cache has no room for a block of the sample).")]
 pub struct Arguments {
-    /// The trace: a file, a folder of its parts, several files joined by +, or - for standard input
+    /// Trace: a file, a folder of its parts, several files joined by +, or - for standard input
     file: PathBuf,
     /// Evictions to compare
     #[arg(long, value_name = "EVICTION,...", value_delimiter = ',', default_values_t = Eviction::ALL)]
     evict: Vec<Eviction>,
-    /// Sizes of caches: bytes, or a share of the trace's footprint such as 10%; may be given again
+    /// Sizes of caches: bytes, or a share of the trace's footprint such as 10%. Repeat the option for more
+    /// sizes
     #[arg(long, value_name = "SIZE", default_values_t = SIZES.map(Size::Share))]
     size: Vec<Size>,
-    /// The share of blocks that are sampled, such as 1%
+    /// Share of blocks to sample, such as 1%
     #[arg(long, value_name = "SHARE", default_value_t = Percent(100.0))]
     sample: Percent,
     #[command(flatten)]
     reading: Reading,
 }
 
-/// Usual sizes, in per cent of the footprint.
+/// Default sizes, in per cent of the footprint.
 const SIZES: [f64; 10] = [0.1, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 50.0, 70.0, 100.0];
 
 /// The size of a cache.
@@ -133,7 +134,7 @@ struct Point {
     miss_ratio: Option<f64>,
 }
 
-/// Runs the verb.
+/// Runs the command.
 pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
     let bar = Bar::new();
     let options = arguments.reading.options(Layout::ROOMY);
@@ -146,8 +147,8 @@ pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
     let references = collector.finish();
     if references.kept() == 0 {
         let why = match references.all() {
-            0 => "it has no reads and no writes: nothing is cached",
-            _ => "no block is in the sample: use a larger --sample",
+            0 => "no reads and no writes: nothing to cache: use another trace",
+            _ => "no block in the sample: use a larger --sample",
         };
         return Err(Error::new(ErrorKind::Invalid, format!("{}: {why}", arguments.file.display())));
     }
@@ -171,7 +172,7 @@ pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
     Ok(0)
 }
 
-/// In bytes, rising, each once, of a block at least.
+/// Returns the sizes in bytes, in rising order without duplicates, at least one block each.
 fn sizes(sizes: &[Size], footprint: u64) -> Vec<u64> {
     let bytes = |size: &Size| match size {
         Size::Bytes(bytes) => bytes.0,

@@ -1,4 +1,4 @@
-//! What all verbs that read a trace have in common: which trace, how it is to be read, how far it is read.
+//! Options and progress shared by commands that read a trace.
 
 use super::failed;
 use braid_base::{Bytes, Nanos};
@@ -9,51 +9,51 @@ use indicatif::{ProgressBar, ProgressStyle};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// How a trace is to be read.
+/// Options for reading a trace.
 #[derive(Args)]
 pub struct Reading {
     #[command(flatten)]
     content: Content,
-    /// What an address counts, in formats of sectors or blocks [default: 512B]
+    /// Unit of addresses, in formats of sectors or blocks [default: 512B]
     #[arg(long, value_name = "SIZE", help_heading = "Reading")]
     block: Option<Bytes>,
-    /// Divide times by this, as for a trace whose clock was stretched
+    /// Factor to divide times by, as for a trace with a stretched clock
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, help_heading = "Reading")]
     speed: f64,
 }
 
-/// What is in a trace, and what of it is wanted.
+/// Format of a trace, and the records to read.
 #[derive(Args)]
 pub struct Content {
-    /// Its format, if it is not detected correctly
+    /// Format of the trace, if detection fails
     #[arg(long, help_heading = "Reading")]
     format: Option<Format>,
-    /// What a time counts [default: what the format says; of arc, a line each 1ms]
+    /// Unit of times [default: by the format; for arc, each line 1ms]
     #[arg(long, value_name = "TIME", help_heading = "Reading")]
     time_unit: Option<Nanos>,
-    /// Only this device: an ASU, a disk, a file's name
+    /// Read only this device: an ASU, a disk, a file's name
     #[arg(long, value_name = "LABEL", help_heading = "Reading")]
     device: Option<String>,
-    /// Of blktrace and blkparse, which event is the request: queue, issue or complete
+    /// Event that counts as the request in blktrace and blkparse: queue, issue or complete
     #[arg(long, default_value = "queue", help_heading = "Reading")]
     event: Event,
-    /// Records held back to put in order what is not in order of time, up to 65536
+    /// Records held back to sort late records by time, up to 65536
     #[arg(long, value_name = "RECORDS", default_value_t = Options::default().window, help_heading = "Reading")]
     window: usize,
-    /// End at the first bad record, instead of counting and skipping it
+    /// Stop at the first bad record, instead of counting and skipping bad records
     #[arg(long, help_heading = "Reading")]
     strict: bool,
 }
 
 impl Reading {
-    /// The same as the library takes it.
+    /// Returns the options for the library.
     pub fn options(&self, layout: Layout) -> Options {
         Options { block: self.block, speed: self.speed, layout, ..self.content.options() }
     }
 }
 
 impl Content {
-    /// The same as the library takes it, in the format's own blocks and at its own times.
+    /// Returns the options for the library, with the format's own blocks and times.
     pub fn options(&self) -> Options {
         Options {
             format: self.format,
@@ -67,7 +67,7 @@ impl Content {
     }
 }
 
-/// Opens a trace to be read once: one or more files, or standard input for `-`. The bar follows.
+/// Opens a trace to read once: one or more files, or standard input for `-`. The bar shows the progress.
 pub fn open_once(path: &Path, options: &Options, bar: &Bar) -> Result<Reader<'static>> {
     if path == Path::new("-") {
         let reader = Reader::open(std::io::stdin(), options).map_err(failed)?;
@@ -76,20 +76,20 @@ pub fn open_once(path: &Path, options: &Options, bar: &Bar) -> Result<Reader<'st
     braid_trace::open(path, options, bar.watch(path)).map_err(failed)
 }
 
-/// Opens a trace to be read twice. The bar follows both times.
+/// Opens a trace to read twice. The bar shows the progress of both.
 pub fn open_twice(path: &Path, options: &Options, bar: &Bar) -> Result<TraceFile> {
     let file = TraceFile::open(path, options, bar.watch(path)).map_err(failed)?;
     bar.bar.set_position(0);
     Ok(file)
 }
 
-/// How far a file is read. Shown on a terminal alone.
+/// Progress of reading a file, shown only on a terminal.
 pub struct Bar {
     bar: ProgressBar,
 }
 
 impl Bar {
-    /// Nothing is read yet.
+    /// Creates a bar at the beginning.
     pub fn new() -> Bar {
         let template = "{bar:30} {percent:>3} %  {bytes_per_sec}, about {eta} left";
         let style = ProgressStyle::with_template(template).expect("the bar's template is one");
@@ -97,7 +97,7 @@ impl Bar {
     }
 
     fn watch(&self, path: &Path) -> Option<Watch> {
-        // What cannot be opened is told by who opens it.
+        // The opening of the trace reports files that cannot be opened.
         let files = braid_trace::files_of(path).unwrap_or_default();
         let len = |file: &PathBuf| std::fs::metadata(file).map_or(0, |file| file.len());
         self.bar.set_length(files.iter().map(len).sum());
@@ -112,7 +112,7 @@ impl Drop for Bar {
     }
 }
 
-/// What was not as it should be, in lines for people; none if all was.
+/// Returns lines about bad, late and reordered records; empty if there are none.
 pub fn complaints(reader: &Reader) -> String {
     const SHOWN: usize = 5;
     let Tally { bad_records, reordered_records, late_records, .. } = reader.tally();
@@ -130,10 +130,10 @@ pub fn complaints(reader: &Reader) -> String {
     }
     if late_records > 0 {
         text += &format!(
-            "\n  {late_records} records came too late to be put in order and have the time of the one before; a larger --window may help\n"
+            "\n  {late_records} records came too late to be sorted by time and got the time of the record before: try a larger --window\n"
         );
     } else if reordered_records > 0 {
-        text += &format!("\n  {reordered_records} records were put in order of time\n");
+        text += &format!("\n  {reordered_records} records were sorted by time\n");
     }
     text
 }

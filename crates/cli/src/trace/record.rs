@@ -15,11 +15,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Record what guests ask of a volume that is served, until Ctrl-C or for some seconds
+/// Record the requests of a served volume's guests until Ctrl-C, or for some seconds
 ///
-/// Each request's time, kind, place and length go into a trace in Braid's compact format; bytes of guests do
-/// not. The volume never waits for it: what cannot be written quickly enough is left out, and the trace says
-/// how much that was. If the daemon or this command is killed, all can be read but the last half second.
+/// Time, kind, address and length of each request go into a trace in Braid's compact format; guests' data
+/// does not. The volume never waits for the recording: requests that cannot be written in time are left out,
+/// and the trace says how many. If the daemon or this command is killed, the trace is readable except the
+/// last half second.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -27,17 +28,17 @@ Examples:
   braid trace info monday.trace
   braid simulate --trace monday.trace --ssd 80GiB,model=x25-m --hdd 320GB,model=barracuda-7200.12
 
-Requests are noted as they come, before they are served, whether by NBD or by attach. Zeroing counts
-as a discard if it may be one.
+Requests are recorded on arrival, before they are served, both by NBD and by attach. Zeroing counts
+as a discard if it may discard.
 
 JSON: name, output_path, records, unrecorded_requests, recorded_seconds, output_bytes.")]
 pub struct Arguments {
-    /// The volume
+    /// Name of the volume
     name: VolumeName,
-    /// Where to write the trace
+    /// File for the trace
     #[arg(long, value_name = "FILE")]
     output: PathBuf,
-    /// End after so many seconds
+    /// Length of the recording in seconds [default: until Ctrl-C]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     seconds: Option<u64>,
     /// Replace FILE if it exists
@@ -45,19 +46,19 @@ pub struct Arguments {
     force: bool,
 }
 
-/// What was recorded.
+/// Report on a recording.
 #[derive(Serialize)]
 pub struct Report {
     name: String,
     output_path: String,
     records: u64,
-    /// Requests that could not be written quickly enough.
+    /// Requests that could not be written in time.
     pub unrecorded_requests: u64,
     recorded_seconds: f64,
     output_bytes: u64,
 }
 
-/// Runs the verb.
+/// Runs the command.
 pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8> {
     let Arguments { name, output: path, seconds, force } = arguments;
     let told_to_end = catch_signals()?;
@@ -66,7 +67,7 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
     Ok(0)
 }
 
-/// Records a served volume into a file, for so long or until it is told to end.
+/// Records a served volume into a file, for `length` or until told to end.
 pub fn record(
     state: &StateDir,
     name: &VolumeName,
@@ -75,7 +76,7 @@ pub fn record(
     length: Option<Duration>,
     told_to_end: &AtomicBool,
 ) -> Result<Report> {
-    // The file comes second: a volume that cannot be recorded costs nobody the file that is there.
+    // Open the file second: a failed start of the recording must not replace an existing file.
     let recording = Recording::start(Client::connect(state, name)?)?;
     let mut written = Written::open(path, force)?;
     let start = Instant::now();
@@ -85,7 +86,8 @@ pub fn record(
     written.report(name, took)
 }
 
-/// The first signal is told, the second ends the command: the file may lie where writing waits for ever.
+/// Catches SIGINT and SIGTERM: the first signal sets the flag, the second ends the command, because a write
+/// to the file may wait for ever.
 pub fn catch_signals() -> Result<Arc<AtomicBool>> {
     let told_to_end = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -96,10 +98,10 @@ pub fn catch_signals() -> Result<Arc<AtomicBool>> {
     Ok(told_to_end)
 }
 
-/// How long the daemon may take to send the last of it.
+/// Longest wait for the last records of the daemon.
 const LAST_RECORDS: Duration = Duration::from_secs(10);
 
-/// Copies what comes until it is over; says how long it ran.
+/// Copies records to the file until the end; returns the length of the recording.
 fn receive(
     mut recording: Recording,
     written: &mut Written,
@@ -116,7 +118,7 @@ fn receive(
         }
         if stopped.is_some_and(|stopped| stopped.elapsed() > LAST_RECORDS) {
             let problem = format!("the daemon did not end the recording within {LAST_RECORDS:?}");
-            return Err(Error::new(ErrorKind::Io, problem + "; what came until then is kept"));
+            return Err(Error::new(ErrorKind::Io, problem + ": the records until then are kept"));
         }
         match recording.receive(&mut piece)? {
             Received::Bytes(count) => written.write(&piece[..count])?,
@@ -135,12 +137,12 @@ fn bar() -> ProgressBar {
     ProgressBar::new_spinner().with_style(style)
 }
 
-/// The trace as it is written.
+/// The trace file.
 struct Written {
     path: PathBuf,
     file: File,
     bytes: u64,
-    /// The last bytes: the end, once it has come.
+    /// The last bytes: the trailer, once received.
     last: Vec<u8>,
 }
 
@@ -150,7 +152,7 @@ impl Written {
         let options = if force { options.create(true).truncate(true) } else { options.create_new(true) };
         let file = options.write(true).open(path).map_err(|error| match error.kind() {
             std::io::ErrorKind::AlreadyExists => {
-                let problem = format!("{} exists: name another file, or add --force", path.display());
+                let problem = format!("{}: file exists: name another file, or add --force", path.display());
                 Error::new(ErrorKind::Usage, problem)
             }
             _ => Error::io(format_args!("cannot write {}", path.display()), &error),
@@ -162,7 +164,7 @@ impl Written {
         let failed = |error: std::io::Error| {
             let path = self.path.display();
             let problem = format!(
-                "cannot write {path}: {error}; the recording has ended, and what {path} holds can be read"
+                "cannot write {path}: {error}: the recording has ended; the records in {path} are readable"
             );
             Error::new(ErrorKind::Io, problem)
         };
@@ -176,7 +178,7 @@ impl Written {
     fn report(self, name: &VolumeName, took: Duration) -> Result<Report> {
         let Some(end) = compact_end(&self.last) else {
             let problem = format!(
-                "the daemon of volume '{name}' died; what it recorded until then is in {}",
+                "the daemon of volume '{name}' died: the records until then are in {}",
                 self.path.display()
             );
             return Err(Error::new(ErrorKind::Io, problem));
@@ -197,8 +199,9 @@ fn describe(report: &Report) -> String {
     let (took, size) = (Nanos::from_secs_f64(report.recorded_seconds), Bytes(report.output_bytes));
     let mut text = format!("{records} requests of volume '{name}' in {took} are in {output_path} ({size})");
     if *unrecorded_requests > 0 {
-        text +=
-            &format!("\n{unrecorded_requests} more are not: the trace could not be written quickly enough");
+        text += &format!(
+            "\n{unrecorded_requests} more requests are missing: the trace could not be written in time"
+        );
     }
     text
 }

@@ -1,11 +1,11 @@
-//! What `braid trace info` says to people.
+//! `braid trace info` as text.
 
 use super::info::Report;
 use crate::table::Table;
 use braid_base::{Bytes, Nanos};
 use braid_trace::measure::{Measured, Method, MissRatios, Sizes};
 
-/// The whole report.
+/// Returns the whole report.
 pub(super) fn describe(report: &Report) -> String {
     let Measured { requests, rate, .. } = &report.measured;
     let duration = Nanos::from_secs_f64(rate.duration_seconds);
@@ -31,11 +31,12 @@ pub(super) fn describe(report: &Report) -> String {
     text + "\n" + &miss_ratios(&report.measured.miss_ratios) + &devices(report)
 }
 
-/// If no record is a request, blktrace's other events may be what was traced.
+/// Remedy if no record is a request: blktrace may have traced other events.
 fn nothing(report: &Report) -> String {
     match report.format.as_str() {
         "blktrace" | "blkparse" => {
-            "  no event of it is the arrival of a request; it may have others: --event issue, --event complete\n".to_owned()
+            "  no event is the arrival of a request: try other events: --event issue, --event complete\n"
+                .to_owned()
         }
         _ => String::new(),
     }
@@ -107,7 +108,7 @@ fn sentences(measured: &Measured) -> [(&'static str, String); 7] {
         (
             "sequence",
             format!(
-                "{} begin where the one before ended, {} where one of the last 32 did; {} go back",
+                "{} of requests begin at the end of the request before, {} at the end of one of the last 32; {} go back",
                 percent(seeks.sequential_share),
                 percent(seeks.stream_share),
                 percent(seeks.backward_share)
@@ -132,7 +133,7 @@ fn sentences(measured: &Measured) -> [(&'static str, String); 7] {
         (
             "reuse",
             format!(
-                "{} of references are first ones; of the others half come again within {}, 90 % within {}",
+                "{} of references are first references; half of the others come again within {}, 90 % within {}",
                 percent(reuse.first_references_share),
                 Bytes(reuse.reuse_distance_bytes_p50),
                 Bytes(reuse.reuse_distance_bytes_p90)
@@ -150,7 +151,7 @@ fn sentences(measured: &Measured) -> [(&'static str, String); 7] {
     ]
 }
 
-/// A column for each power of four, of which a line has room for ten.
+/// A table with a column for each power of four; a line has room for ten.
 fn miss_ratios(miss_ratios: &MissRatios) -> String {
     const COLUMNS: usize = 10;
     let powers = miss_ratios.points.iter().filter(|point| point.cache_size_bytes.ilog2().is_multiple_of(2));
