@@ -141,8 +141,8 @@ fn a_volume_of_a_newer_version_is_refused_and_left_alone() {
     });
 }
 
-/// Sets an unknown bit in the superblock's field of incompatible features, and corrects the checksum, as a
-/// newer version would.
+/// Sets an unknown bit in the superblock's field of features that an older version may read but not write,
+/// and corrects the checksum, as a newer version would.
 fn set_feature(superblock: &mut [u8]) {
     assert_eq!(&superblock[..8], b"BRAIDVOL");
     superblock[40] |= 4;

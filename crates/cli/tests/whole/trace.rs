@@ -48,8 +48,8 @@ fn mrc_draws_miss_ratios_by_eviction_and_size() {
     for curve in curves {
         let points = curve["points"].as_array().unwrap();
         assert_eq!(points[0]["cache_size_bytes"], 8192);
-        // Cache of two blocks, LRU: all requests of the loop miss, half of the total. Cache of six blocks: six
-        // misses in all.
+        // Cache of two blocks, LRU: all requests of the loop miss, half of the total. Cache of six blocks:
+        // six misses in all.
         assert_eq!(points[1]["miss_ratio"], 0.006);
         assert!((0.3..0.51).contains(&points[0]["miss_ratio"].as_f64().unwrap()), "{curve}");
     }
