@@ -125,7 +125,7 @@ impl Cache<'_> {
         Ok(start.elapsed())
     }
 
-    /// Checks the image's file system, and mounts it without Braid.
+    /// Checks the image's file system, mounts the image without Braid, and calls `look` with the mount point.
     fn look_at_disk(&self, look: impl FnOnce(&std::path::Path) -> Result<Kept>) -> Result<Kept> {
         let (image, point) = (self.show.plan.hdd_file(), self.show.plan.mount_point());
         let (shown, directory) = (image.to_string_lossy().into_owned(), point.to_string_lossy().into_owned());

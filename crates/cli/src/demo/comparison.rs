@@ -120,7 +120,7 @@ pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
     let mut guard = Guard::default();
     let mut conditions = Vec::new();
     if let Some(missing) = missing {
-        conditions.push(format!("No block device: it would need {missing}. Instead, fio runs over NBD."));
+        conditions.push(format!("No block device (missing: {missing}): fio runs over NBD instead."));
         stage.say(&conditions[0]);
     }
     let directory = make_directory(&parent, &mut guard)?;
@@ -196,7 +196,7 @@ impl Comparison {
             );
         }
         conditions.push(format!(
-            "Runs of {seconds} s in this order, without the first {} s of each; a fresh volume and file system for each policy.",
+            "Runs of {seconds} s in this order, the first {} s of each do not count; a fresh volume and file system for each policy.",
             dbench::warm_up(self.time).as_secs()
         ));
         conditions.push(format!(

@@ -1,6 +1,6 @@
 //! The comparison without a block device: fio over NBD, for users without root. The requests of fio resemble
-//! the requests of ext4 under dbench, without page cache: four writes to a read, 4 to 64 KiB, files of 16 MiB
-//! each written in runs, and a flush after every eighth write.
+//! the requests of ext4 under dbench, without page cache. Requests have 4 to 64 KiB, with four writes to a
+//! read. Each file of 16 MiB is written in runs, with a flush after every eighth write.
 
 use super::dbench::Outcome;
 use braid_base::{Bytes, MIB};

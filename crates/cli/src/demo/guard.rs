@@ -15,7 +15,7 @@ struct Step {
 }
 
 impl Guard {
-    /// Adds an undo step for `what`, which was just made. If making `what` may stop half-way, add the step
+    /// Adds an undo step for the part `what`, just made. If the making may stop half-way, add the step
     /// before: a step must accept that nothing is there to undo.
     pub fn after(&mut self, what: impl Into<String>, undo: impl FnOnce() -> Result<()> + 'static) {
         self.undo.push(Step { what: what.into(), undo: Box::new(undo) });
@@ -30,7 +30,8 @@ impl Guard {
         }
     }
 
-    /// Drops all undo steps without running them; returns their names, first made first.
+    /// Discards all undo steps, neither run nor dropped; returns the names of the kept parts, first made
+    /// first.
     pub fn keep(&mut self) -> Vec<String> {
         let leave = |Step { what, undo }: Step| {
             // Not dropped: dropping the closure could end a captured resource, such as a daemon.

@@ -105,7 +105,7 @@ fn guests_go_on_at_once_with_a_disk_whose_journal_is_applied_meanwhile() {
     let status = || machine.json(&["status", "vault"]);
     let vault = machine.serve(&["vault"]);
     wait_until("the disk is the volume", || !status()["epoch"].is_null());
-    // The places are too far apart for the disk to combine them in one request.
+    // The places are too far apart for the disk to pass over the gaps.
     let places: Vec<u32> = (0..350).map(|i| i * 128).collect();
     let at_all = |verb: &str, value: u32, places: &[u32]| -> Vec<String> {
         places.iter().map(|at| format!("{verb} -P {value} {at}k 4k")).collect()

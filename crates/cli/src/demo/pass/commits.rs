@@ -41,7 +41,7 @@ struct Log {
 /// Result of a search for acknowledged records.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Kept {
-    /// Acknowledged commits with a record on the volume, and acknowledged commits without.
+    /// Number of acknowledged commits that are present, and number of lost ones.
     pub commits: u64,
     pub lost: u64,
     /// Time from the acknowledgement of the first lost commit to the last acknowledgement of all programs.
