@@ -1,12 +1,13 @@
-//! What `braid trace record` costs: 4 KiB random reads by fio over NBD from a volume on memory devices,
-//! recorded and not by turns, requests per second and the daemon's processor time per request.
+//! Cost of `braid trace record`: 4 KiB random reads by fio over NBD from a volume on memory devices, in turns
+//! with and without a recording. Reports requests per second and the daemon's processor time per request.
 //!
-//! `cargo bench -p braid --bench record [-- TURNS [MILLISECONDS]]`; needs fio. A turn is so long, and each
-//! with a recording is held against the mean of the two without beside it: on a shared machine the speed of
-//! one and the same thing wanders by a third within seconds, and the cost is a hundredth. Where these two
-//! differ by more than a tenth the machine has changed (at depth 1 both sides may come to sleep between
-//! requests, or cease to, which makes a factor of four), and the turn counts for the totals alone. fio runs
-//! through all turns of its depth; beginning and ending a recording is not counted.
+//! `cargo bench -p braid --bench record [-- TURNS [MILLISECONDS]]`; needs fio. A turn takes MILLISECONDS.
+//! Each turn with a recording is compared with the mean of the two adjacent turns without: on a shared
+//! machine, speed drifts by a third within seconds, and the cost is one hundredth.
+//!
+//! If the two adjacent turns differ by more than a tenth, the machine has changed, and the turn counts only
+//! for the totals. At depth 1, for example, both sides may begin or cease to sleep between requests, a factor
+//! of four. fio runs through all turns of its depth. The start and end of a recording do not count.
 
 use braid_control::{Client, StateDir};
 use rustix::process::{Pid, Signal, kill_process};
@@ -18,7 +19,7 @@ use std::time::{Duration, Instant};
 
 fn main() {
     let (flags, arguments): (Vec<_>, Vec<_>) = std::env::args().skip(1).partition(|a| a.starts_with("--"));
-    // `cargo test --all-targets` runs benches too, but without this flag.
+    // `cargo test --all-targets` runs benches too, but without the flag `--bench`.
     if !flags.iter().any(|flag| flag == "--bench") {
         return;
     }
@@ -37,7 +38,7 @@ fn main() {
     }
 }
 
-/// A daemon that serves a temporary volume on memory devices.
+/// A daemon with a temporary volume on memory devices.
 struct Bench {
     daemon: Child,
     uri: String,
@@ -46,14 +47,14 @@ struct Bench {
     client: Client,
 }
 
-/// What a turn showed.
+/// Counters of a turn.
 #[derive(Clone, Copy, Default)]
 struct Sample {
     requests: f64,
     seconds: f64,
     /// Processor time of the daemon's thread, kernel included.
     daemon_ns: f64,
-    /// Processor time of the command that records.
+    /// Processor time of the recording command.
     recorder_ns: f64,
 }
 
@@ -72,7 +73,7 @@ impl Bench {
         Bench { daemon, uri: uri.trim().to_owned(), directory, length, client }
     }
 
-    /// One turn more without than with, these between.
+    /// Runs `turns` turns with a recording, each between two turns without. Adjacent triples share a turn.
     fn turns(&mut self, depth: &str, turns: u64) -> Vec<[Sample; 3]> {
         let depth = format!("--iodepth={depth}");
         let mut fio = self.fio(&["--rw=randread", "--bs=4k", "--time_based", "--runtime=3600", &depth]);
@@ -109,7 +110,7 @@ impl Bench {
         Sample { requests, seconds: 0.0, daemon_ns, recorder_ns }
     }
 
-    /// A turn with a recording. Fails where the trace does not hold every request.
+    /// Runs a turn with a recording. Panics if the trace lacks a request.
     fn recorded(&mut self) -> Sample {
         let trace = self.directory.join("trace");
         let words = ["trace", "record", "temporary", "--output", "trace", "--json"];
@@ -150,7 +151,7 @@ fn braid(directory: &Path, words: &[&str]) -> Command {
     command
 }
 
-/// Processor time of a process's first thread so far; a daemon has no other.
+/// Processor time of a process's first thread so far; a daemon has no other thread.
 fn thread_ns(process: u32) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{process}/schedstat")).expect("schedstat");
     stat.split(' ').next().and_then(|ns| ns.parse().ok()).expect("a number")
@@ -166,7 +167,7 @@ fn mean(one: Sample, other: Sample) -> Sample {
     }
 }
 
-/// Each triple is a turn with a recording between two without.
+/// Prints the comparison. Each triple is a turn with a recording between two turns without.
 fn report(depth: &str, triples: &[[Sample; 3]]) {
     let speed = |sample: &Sample| sample.requests / sample.seconds;
     let cost = |sample: &Sample| sample.daemon_ns / sample.requests;
@@ -199,11 +200,10 @@ fn report(depth: &str, triples: &[[Sample; 3]]) {
     println!("  over all turns {on:.0}/s against {off:.0}/s: {:.3}", on / off);
 }
 
-/// A median, how sure it is, and between what half of the figures lie.
+/// A median, its confidence interval, and the quartiles.
 struct Spread {
     median: f64,
-    /// The median lies between these with 95 %, whatever the distribution: by the binomial distribution of
-    /// ranks.
+    /// 95 % confidence interval of the median for any distribution, by the binomial distribution of ranks.
     sure: [f64; 2],
     quartiles: [f64; 2],
 }

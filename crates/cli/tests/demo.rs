@@ -1,5 +1,5 @@
-//! The whole demo, short: over a block device and over NBD, to its end and interrupted; and that it leaves
-//! nothing.
+//! Short runs of the whole demo, over a block device and over NBD, to the end and interrupted. The demo
+//! leaves nothing behind.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,10 +15,10 @@ use tempfile::TempDir;
 /// One demo at a time: the machine is small.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// A volume that is soon filled.
+/// Options for a small volume, filled in a short time.
 const SMALL: [&str; 2] = ["--size", "64MiB"];
 
-/// A directory on a disk for a demo's files, and what is needed to see that they are gone.
+/// A directory on a disk for a demo's files, with checks for leftovers.
 struct Stand {
     directory: TempDir,
     _turn: MutexGuard<'static, ()>,
@@ -41,7 +41,7 @@ impl Stand {
         self.demo(&[&["dbench", "--over", over], more].concat())
     }
 
-    /// No file, mount, loop device, process or control group is left.
+    /// Panics if a file, mount, loop device, process or control group is left.
     fn assert_nothing_left(&self, demo: u32) {
         let path = self.directory.path();
         let left: Vec<PathBuf> = fs::read_dir(path).unwrap().flatten().map(|entry| entry.path()).collect();
@@ -65,7 +65,8 @@ impl Stand {
     }
 }
 
-/// Says past the capture of the output of tests why this one cannot run; whether it cannot.
+/// True if the demo lacks a requirement of this machine. Reports the reason to stderr, past the capture of
+/// test output.
 fn skipped(words: &str, output: &Output) -> bool {
     let said = String::from_utf8_lossy(&output.stderr);
     let missing = said
@@ -207,7 +208,7 @@ fn interrupted_demo_cleans_up() {
             line.contains(sign)
         });
         if begun {
-            // In the middle of the workload, or while the block device is made.
+            // Interrupt in the middle of the workload, or during the attach of the block device.
             let wait = if sign.contains("attach") { 20 } else { 1_500 };
             std::thread::sleep(Duration::from_millis(wait));
             kill_process(Pid::from_child(&child), signal).unwrap();

@@ -1,9 +1,9 @@
-//! `braid demo cache`: an SSD before a disk that has a file system on it, and the disk given back.
+//! `braid demo cache`: an SSD as a cache for a disk with a file system, and the disk given back.
 //!
-//! An image with ext4 on it is adopted, and programs commit records there: to the disk alone first, then with
-//! the SSD as a write-back cache, which takes charge while they work. While they work, too, the SSD is
-//! removed. Then the volume is stopped and forgotten, the image is checked and mounted without Braid, and
-//! every record is looked for.
+//! The demo adopts an image with ext4, and programs commit records: first to the disk alone, then with the
+//! SSD as a write-back cache. The policy changes, and the SSD is removed, while the programs run. Then the
+//! volume is stopped and forgotten, the image is checked and mounted without Braid, and every record is
+//! looked for.
 
 use super::count;
 use super::guard::Guard;
@@ -17,17 +17,17 @@ use clap::Args;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
-/// Show a cache before a disk that has a file system on it, and the disk given back
+/// Show an SSD as a cache for a disk with a file system, and the disk given back
 ///
-/// An image with ext4 on it becomes a volume as it is. Programs commit records there: to the disk alone, then
-/// with an SSD as a write-back cache. The SSD is removed while they work, and the image is checked and
-/// mounted without Braid: all records are looked for. Takes a minute and a half, and leaves nothing behind.
-/// Needs root, FUSE and loop devices.
+/// An image with ext4 becomes a volume, with its data in place. Programs commit records: first to the disk
+/// alone, then with an SSD as a write-back cache. The SSD is removed while the programs run. Then the image
+/// is checked and mounted without Braid, and all records are looked for. Takes a minute and a half, and
+/// leaves nothing behind. Needs root, FUSE and loop devices.
 ///
-/// The load is Braid's own, and neither PostMark nor pgbench: programs that write a record of 4 KiB and make
-/// it durable, as a database commits. They need nothing installed, and know of each record whether it was
-/// acknowledged, so that after the removal none can be missing unnoticed. It is the kindest load to a cache:
-/// small, scattered, and flushed. Attach a volume (braid attach) to run a programme of your own.
+/// The load is Braid's own, neither PostMark nor pgbench: each program writes a record of 4 KiB and makes the
+/// record durable, like a commit of a database. The programs need no installation and note each acknowledged
+/// record, so no missing record goes unnoticed after the removal. Small, scattered, flushed writes are the
+/// best load for a cache. Attach a volume (braid attach) to run a program of your own.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -43,7 +43,7 @@ pub struct Arguments {
     settings: Settings,
 }
 
-/// What is compared, and what came back.
+/// The compared runs, and the records found on the disk afterwards.
 #[derive(Serialize)]
 struct Report {
     conditions: Vec<String>,
@@ -58,10 +58,10 @@ struct Report {
 
 const ALONE: &str = "hdd-only";
 const CACHED: &str = "cache,mode=write-back";
-/// How long the removal of the SSD may take.
+/// Longest removal of the SSD.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Runs the verb.
+/// Runs the command. Exit status 3 if an acknowledged commit is missing.
 pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
     let policies = [ALONE, CACHED].map(str::to_owned);
     let (mut report, wall_seconds) = arguments.settings.show(&policies, 30, |show| Cache { show }.run())?;
@@ -70,21 +70,21 @@ pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
     Ok(if report.lost_commits == 0 { 0 } else { 3 })
 }
 
-/// The show.
+/// The demonstration.
 struct Cache<'a> {
     show: &'a Show,
 }
 
 impl Cache<'_> {
     fn run(&self) -> Result<Report> {
-        self.show.stage.say("\nA disk with a file system on it becomes a volume as it is.");
+        self.show.stage.say("\nA disk with a file system becomes a volume, with its data in place.");
         let (mut guard, point) = (Guard::default(), self.show.plan.mount_point());
         let volume = self.show.plan.adopt_and_serve(ALONE, &self.show.stage, &mut guard)?;
         let device = volume.attach(&mut guard)?;
         volume.mount(&device, &point, MOUNT_OPTIONS, &mut guard)?;
         let writers = Writers::start(&point, self.show.clients as usize)?;
         let alone = self.show.measure(ALONE, &volume, &writers, |_| Ok(()))?;
-        self.show.stage.say("\nNow the SSD caches it, and the programs go on.");
+        self.show.stage.say("\nNow the SSD caches the disk, and the programs continue.");
         volume.change_policy(CACHED)?;
         let mut highest = Bytes::ZERO;
         let cached = self.show.measure(CACHED, &volume, &writers, |per_second| {
@@ -92,14 +92,14 @@ impl Cache<'_> {
             let (extra, dirty) = (Bytes(status.extra_bytes), Bytes(status.dirty_bytes));
             highest = highest.max(dirty);
             self.show.stage.say(&format!(
-                "  {per_second:>6} commits/s; {extra} on the SSD, {dirty} of that to be written back"
+                "  {per_second:>6} commits/s; {extra} on the SSD, including {dirty} of dirty data"
             ));
             Ok(())
         })?;
-        self.show.stage.say("\nThe SSD leaves, and the programs go on.");
+        self.show.stage.say("\nThe SSD is removed, and the programs continue.");
         let removal = self.remove_ssd(&volume)?;
         let commits = writers.end();
-        self.show.stage.say("\nThe volume is stopped and forgotten: what is left is a plain disk.");
+        self.show.stage.say("\nThe volume is stopped and forgotten; a plain disk remains.");
         guard.finish();
         volume.forget()?;
         let kept = self.look_at_disk(|point| commits.look_for(point))?;
@@ -116,16 +116,16 @@ impl Cache<'_> {
         })
     }
 
-    /// Removes the SSD; how long that took.
+    /// Removes the SSD; returns the duration.
     fn remove_ssd(&self, volume: &Volume<'_>) -> Result<Duration> {
         let start = Instant::now();
         volume.remove_ssd()?;
         let has_left = |status: &StatusReport| status.devices.iter().all(|device| device.class != "ssd");
-        self.show.wait_until(volume, PATIENCE, "the SSD has not left", has_left)?;
+        self.show.wait_until(volume, PATIENCE, "the SSD was not removed", has_left)?;
         Ok(start.elapsed())
     }
 
-    /// Checks the image's file system, and mounts it without Braid.
+    /// Checks the image's file system, mounts the image without Braid, and calls `look` with the mount point.
     fn look_at_disk(&self, look: impl FnOnce(&std::path::Path) -> Result<Kept>) -> Result<Kept> {
         let (image, point) = (self.show.plan.hdd_file(), self.show.plan.mount_point());
         let (shown, directory) = (image.to_string_lossy().into_owned(), point.to_string_lossy().into_owned());
@@ -146,7 +146,7 @@ impl Cache<'_> {
                  timing of {hdd}, and an SSD with that of {ssd}.",
                 count(self.show.clients, "program")
             ),
-            "The programs are Braid's own, and neither PostMark nor pgbench: they know of each record whether it was acknowledged, so that each can be looked for."
+            "The programs are Braid's own, neither PostMark nor pgbench: the demo notes each acknowledged record, and looks for each on the disk."
                 .to_owned(),
             format!(
                 "{} s for each policy. e2fsck found nothing to repair on the disk.",
@@ -161,8 +161,8 @@ impl Report {
         let [alone, cached] = &self.runs[..] else { return String::new() };
         let lines: Vec<&str> = self.too_slow.iter().chain(&self.conditions).map(String::as_str).collect();
         format!(
-            "{}\n{}, {:.1} times as many; at most {} waited to be written back\n\n\
-             The SSD left in {:.1} s, and the disk mounts without Braid: of all acknowledged commits, {} are there and {} are not.\n\n{}",
+            "{}\n{}, {:.1} times as many; at most {} of dirty data\n\n\
+             The SSD was removed in {:.1} s, and the disk mounts without Braid: of all acknowledged commits, {} are present and {} are lost.\n\n{}",
             alone.row("disk alone "),
             cached.row("with cache "),
             cached.commits_per_second / alone.commits_per_second.max(1e-9),

@@ -1,13 +1,12 @@
 //! `braid demo dbench`: the comparison of Wu and Reddy's paper in one command, on any machine.
 //!
-//! For each policy: a volume of two files with the timing of an SSD and of a 15,000 rpm disk, attached as a
-//! block device of the kernel, ext4 on it, and the real dbench with 1, 4 and 10 clients, one after the other
-//! on the same file system. Without root, FUSE or loop devices: fio over NBD.
+//! Each policy serves a volume of two files with the timing of an SSD and of a 15,000 rpm disk. The volume is
+//! attached as a kernel block device with ext4. The real dbench runs with 1, 4 and 10 clients, one after the
+//! other on the same file system. Without root, FUSE or loop devices, fio runs over NBD.
 //!
-//! What is fair: every policy gets the same fresh devices, the same seed of their models and the same order
-//! of clients. A policy that learns may keep what it learned from one number of clients to the next, as on a
-//! volume that lives. The first fifth of each run is warm-up and counts for nothing, neither with dbench nor
-//! in the daemon's figures.
+//! Fairness: every policy gets fresh devices, equal seeds of the models and the same order of clients. A
+//! learning policy keeps its state from one number of clients to the next, as on a long-lived volume. The
+//! first fifth of each run is warm-up and does not count, neither for dbench nor in the daemon's figures.
 
 use super::dbench::{self, Outcome};
 use super::fio;
@@ -26,11 +25,11 @@ use clap::Args;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Compare policies under real dbench, with the timing of an SSD and a hard disk of the past
+/// Compare policies under real dbench, with the timing of an old SSD and an old hard disk
 ///
-/// Makes a volume from two files, attaches it, makes ext4 on it, runs dbench in 1 GiB of memory under each
-/// policy, prints one table, and removes everything, also when interrupted. Takes less than five minutes.
-/// Needs root, FUSE, loop devices and dbench; without them it runs fio over NBD.
+/// Makes a volume from two files, attaches the volume, makes ext4, and runs dbench in 1 GiB of memory under
+/// each policy. Prints one table, and removes everything, also when interrupted. Takes less than five
+/// minutes. Needs root, FUSE, loop devices and dbench; otherwise runs fio over NBD.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -44,10 +43,10 @@ operation_ms_mean, operation_ms_max, volume: measured_seconds, requests, latency
 migrations, lateness_share, too_late, devices: class, data_share, requests_share, requests, all_response_ns_mean, flushes,
 flush_response_ns_mean, lateness_ns_mean.")]
 pub struct Arguments {
-    /// One short run for each policy: does everything work here?
+    /// One short run for each policy, to check that everything works on this machine
     #[arg(long)]
     quick: bool,
-    /// Policies, with blanks between them
+    /// Policies, separated by blanks
     #[arg(long, default_value = "ssd-only hdd-only stripe static,ssd=80% equi,mode=auto")]
     policies: String,
     /// Numbers of clients [default: 1,4,10]
@@ -65,36 +64,36 @@ pub struct Arguments {
     /// Size of the volume
     #[arg(long, default_value = "4GiB")]
     size: Bytes,
-    /// Memory that the workload may use, its page cache included
+    /// Memory limit of the workload, page cache included
     #[arg(long, default_value = "1GiB")]
     memory: Bytes,
     /// Options of dbench
     #[arg(long, default_value = DBENCH_OPTIONS, allow_hyphen_values = true)]
     dbench_options: String,
-    /// Options that ext4 is mounted with
+    /// Mount options of ext4
     #[arg(long, default_value = MOUNT_OPTIONS)]
     mount_options: String,
-    /// Where to put the files [default: /var/tmp, or where there is room on a disk]
+    /// Directory for the files [default: /var/tmp, or another directory with room on a disk]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Leave the last volume as it is, served and mounted
+    /// Keep the last volume, served and mounted
     #[arg(long)]
     keep: bool,
-    /// Which way to go, instead of the best that is possible
+    /// Way to the volume, instead of the best way on this machine
     #[arg(long, hide = true)]
     over: Option<Over>,
 }
 
-/// Every write waits for the volume (O_SYNC). Without, a page cache of 1 GiB takes in what dbench writes and
-/// deletes again, and two processor cores are the limit, not the devices.
+/// With `-s` every write waits for the volume (O_SYNC). Without `-s`, a page cache of 1 GiB absorbs files
+/// that dbench writes and soon deletes; then two processor cores are the limit, not the devices.
 const DBENCH_OPTIONS: &str = "-s";
 
-/// Inode tables are not written behind the workload's back. No barriers, as by default in the ext3 of the
-/// paper's kernel: an fsync waits for its writes, not for a flush of every device's cache, which takes the
-/// disk so long that no share of the data on it would pay.
+/// Without writes of inode tables in the background, and without barriers, the default of ext3 in the paper's
+/// kernel. An fsync then waits for its writes, but not for a flush of every device's cache. With such flushes
+/// the disk would be too slow to deserve any share of the data.
 const MOUNT_OPTIONS: &str = "noinit_itable,barrier=0";
 
-/// What is to be done.
+/// Policies, numbers of clients, and settings of all runs.
 struct Comparison {
     policies: Vec<String>,
     clients: Vec<u32>,
@@ -103,11 +102,11 @@ struct Comparison {
     dbench_options: String,
     mount_options: String,
     plan: Plan,
-    /// The control group of the workload.
+    /// Control group of the workload.
     group: Option<MemoryGroup>,
 }
 
-/// Runs the verb.
+/// Runs the command.
 pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
     let (clients, seconds) = if arguments.quick { (vec![2], 2) } else { (vec![1, 4, 10], 15) };
     let clients = if arguments.clients.is_empty() { clients } else { arguments.clients.clone() };
@@ -115,13 +114,13 @@ pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
     let policies = read_policies(&arguments.policies, &arguments.ssd, &arguments.hdd)?;
     let (over, missing) = machine::choose(arguments.over)?;
     let parent = machine::choose_directory(arguments.dir.as_deref(), machine::room(arguments.size))?;
-    // A run starts and ends a little outside its time, and so does a volume.
+    // A second more for each run: starts and ends of runs and volumes take time.
     let runs = (policies.len() * clients.len()) as u32;
     let stage = Stage::new((time + Duration::from_secs(1)) * runs)?;
     let mut guard = Guard::default();
     let mut conditions = Vec::new();
     if let Some(missing) = missing {
-        conditions.push(format!("No block device here, for that needs {missing}: fio over NBD instead."));
+        conditions.push(format!("No block device (missing: {missing}): fio runs over NBD instead."));
         stage.say(&conditions[0]);
     }
     let directory = make_directory(&parent, &mut guard)?;
@@ -138,7 +137,7 @@ pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
     stage.clear();
     let runs = compared?;
     guard.finish();
-    // A signal that came when all was done changes nothing of what is known.
+    // A late signal does not invalidate the results of completed runs.
     let report = Report::new(conditions, runs, start.elapsed().as_secs_f64());
     output.show(&report, || report.table(comparison.workload()));
     Ok(0)
@@ -152,12 +151,12 @@ fn limit_memory(limit: Bytes, guard: &mut Guard, conditions: &mut Vec<String>) -
                 memory_group::remove(&directory)
                     .map_err(|e| Error::io(format_args!("removing {}", directory.display()), &e))
             });
-            conditions.push(format!("dbench ran in {limit} of memory, its page cache included."));
+            conditions.push(format!("dbench ran in {limit} of memory, page cache included."));
             Some(group)
         }
         Err(why) => {
             conditions
-                .push(format!("dbench ran without a limit of memory ({why}): its page cache hides more."));
+                .push(format!("dbench ran without a memory limit ({why}): the page cache absorbs more."));
             None
         }
     }
@@ -171,7 +170,7 @@ impl Comparison {
         }
     }
 
-    /// What the numbers are and where they come from, beneath the table.
+    /// Adds the meaning and origin of the figures, for the lines beneath the table.
     fn describe(&self, conditions: &mut Vec<String>) {
         let Plan { ssd, hdd, size, .. } = &self.plan;
         let (workload, seconds) = (self.workload(), self.time.as_secs());
@@ -181,32 +180,32 @@ impl Comparison {
                 "dbench {} on ext4 ({}) on a loop device on FUSE; a volume of {size} on {devices}.",
                 self.dbench_options, self.mount_options
             ),
-            Over::Nbd => format!("fio over NBD, past the page cache; a volume of {size} on {devices}."),
+            Over::Nbd => format!("fio over NBD, without page cache; a volume of {size} on {devices}."),
         });
         if self.over == Over::Kernel && self.dbench_options.contains("-s") {
             conditions.push(
-                "With -s every write waits for the volume; without it the page cache takes in most, and processors are the limit."
+                "With -s every write waits for the volume; without -s the page cache absorbs most, and processors are the limit."
                     .to_owned(),
             );
         }
         if self.over == Over::Kernel && self.mount_options.contains("barrier=0") {
             conditions.push(
-                "barrier=0 as by default in ext3 of the paper's kernel; with barriers (--mount-options noinit_itable) every fsync \
-                 waits for a flush of each device written to, and the SSD alone is best."
+                "barrier=0 is the default of ext3 in the paper's kernel; with barriers (--mount-options noinit_itable) every fsync \
+                 waits for a flush of each written device, and the SSD alone is best."
                     .to_owned(),
             );
         }
         conditions.push(format!(
-            "Runs of {seconds} s in this order, the first {} s of each not counted; a fresh volume and file system for each policy.",
+            "Runs of {seconds} s in this order, the first {} s of each do not count; a fresh volume and file system for each policy.",
             dbench::warm_up(self.time).as_secs()
         ));
         conditions.push(format!(
-            "MB/s and mean are {workload}'s, over its own operations. All else is from braid status, over the same time: p99 of \
-             reads, writes and flushes of the volume; response times of the devices, flushes included."
+            "MB/s and mean: {workload}'s figures for its own operations. All other columns: from braid status, over the same time: \
+             p99 of reads, writes and flushes of the volume; response times of the devices, flushes included."
         ));
     }
 
-    /// All runs, in order. The last volume stays where that is wanted, and with it everything that `outer`
+    /// Performs all runs, in order. With `keep`, the last volume stays, and so do all resources that `outer`
     /// guards.
     fn run(&self, stage: &Stage, keep: bool, outer: &mut Guard) -> Result<Vec<Run>> {
         let mut runs = Vec::new();
@@ -242,7 +241,7 @@ impl Comparison {
         Ok(())
     }
 
-    /// One run: the workload, and the daemon's counters after its warm-up and just before its end.
+    /// Performs one run: the workload, and the daemon's counters after the warm-up and just before the end.
     fn run_clients(&self, policy: &str, clients: u32, volume: &Volume, stage: &Stage) -> Result<Run> {
         let warm_up = dbench::warm_up(self.time);
         let (command, parse): (_, fn(&str) -> Result<Outcome>) = match self.over {
@@ -272,5 +271,5 @@ impl Comparison {
     }
 }
 
-/// How long the workload may take to remove its files and end.
+/// Time for the workload to remove its files and end.
 const LAST_STEPS: Duration = Duration::from_secs(60);

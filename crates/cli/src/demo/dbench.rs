@@ -1,26 +1,26 @@
-//! dbench, the workload of Wu and Reddy's paper: what to start, and what it says at the end.
+//! dbench, the workload of Wu and Reddy's paper: command line, and parser of the result.
 
 use braid_control::{Error, ErrorKind, Result};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// What dbench measured.
+/// Result of dbench or fio.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Outcome {
-    /// Of its clients' reads and writes, after its warm-up; 10^6 bytes per second, by its own count.
+    /// Reads and writes of all clients after the warm-up, in 10^6 bytes per second, by the workload's count.
     pub throughput_mb_per_second: f64,
-    /// Over all its operations, those of file names included.
+    /// Mean latency of all operations; for dbench, operations on file names included.
     pub operation_ms_mean: f64,
-    /// The longest operation after its warm-up.
+    /// Longest operation after the warm-up.
     pub operation_ms_max: f64,
 }
 
-/// The load file of Debian's package.
+/// Load file of Debian's package.
 pub const LOAD: &str = "/usr/share/dbench/client.txt";
 
-/// dbench with `options` and `clients` in `directory` for `time`, in the control group whose list of
-/// processes is `group`.
+/// Command that runs dbench with `options` and `clients` in `directory` for `time`. `group` is the list of
+/// processes (`cgroup.procs`) of a control group; dbench runs in this group.
 pub fn command(
     options: &str,
     directory: &Path,
@@ -32,7 +32,7 @@ pub fn command(
     let mut command = match group {
         None => Command::new("dbench"),
         Some(group) => {
-            // The shell enters the group and becomes dbench: none of its memory is charged elsewhere.
+            // The shell enters the group before it becomes dbench, so all memory is charged to the group.
             let mut shell = Command::new("sh");
             shell.args(["-c", "echo $$ > \"$0\" && exec dbench \"$@\""]).arg(group);
             shell
@@ -43,15 +43,15 @@ pub fn command(
     command
 }
 
-/// The time at the start of a run that dbench does not count: a fifth, by its own rule.
+/// Warm-up at the start of a run, in whole seconds. dbench itself does not count the first fifth.
 pub fn warm_up(time: Duration) -> Duration {
     Duration::from_secs(time.as_secs() / 5)
 }
 
-/// Reads what dbench printed.
+/// Parses the output of dbench.
 ///
 /// # Errors
-/// If the last line is missing: dbench did not come to its end.
+/// If the line of the result is missing or malformed, as after an incomplete run.
 pub fn parse(text: &str) -> Result<Outcome> {
     let odd = || {
         let end: Vec<&str> = text.lines().rev().take(3).collect();
@@ -81,7 +81,7 @@ pub fn parse(text: &str) -> Result<Outcome> {
 mod tests {
     use super::*;
 
-    /// Of dbench 4.00, as Debian has it.
+    /// Output of dbench 4.00 from Debian.
     const SAMPLE: &str = "\
 dbench version 4.00 - Copyright Andrew Tridgell 1999-2004
 

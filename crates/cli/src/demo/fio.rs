@@ -1,6 +1,6 @@
-//! The same comparison where no block device can be made: fio over NBD, as any user may. What fio asks for
-//! resembles what ext4 asks for under dbench, past the page cache: four writes to a read, 4 to 64 KiB, files
-//! of 16 MiB each written in runs, and a flush after every eighth write.
+//! The comparison without a block device: fio over NBD, for users without root. The requests of fio resemble
+//! the requests of ext4 under dbench, without page cache. Requests have 4 to 64 KiB, with four writes to a
+//! read. Each file of 16 MiB is written in runs, with a flush after every eighth write.
 
 use super::dbench::Outcome;
 use braid_base::{Bytes, MIB};
@@ -8,15 +8,15 @@ use braid_control::{Error, ErrorKind, Result};
 use std::process::Command;
 use std::time::Duration;
 
-/// The part of the volume that one client works in, in MiB.
+/// Range of one client in the volume, in MiB.
 const CLIENT_MIB: u32 = 16;
 
-/// The part of the volume that so many clients work in.
+/// Range of `clients` clients in the volume, from its start.
 pub fn span(clients: u32) -> Bytes {
     MIB * u64::from(CLIENT_MIB * clients)
 }
 
-/// Writes the start of the volume once, so that reads find bytes and not holes.
+/// Arguments of fio that write `size` bytes from the start of the volume, so that reads find data, not holes.
 pub fn fill(uri: &str, size: Bytes) -> Vec<String> {
     let size = format!("--size={}M", size / MIB);
     let mut arguments = common(uri);
@@ -24,7 +24,7 @@ pub fn fill(uri: &str, size: Bytes) -> Vec<String> {
     arguments
 }
 
-/// `clients` clients for `time`, of which the warm-up is not counted.
+/// Command that runs fio with `clients` clients for `time`. The warm-up does not count.
 pub fn command(uri: &str, clients: u32, time: Duration, warm_up: Duration) -> Command {
     let mut command = Command::new("fio");
     command.args(common(uri));
@@ -49,13 +49,13 @@ pub fn common(uri: &str) -> Vec<String> {
     ["--name=demo", "--ioengine=nbd", "--thread", uri.as_str()].map(str::to_owned).to_vec()
 }
 
-/// Reads fio's report.
+/// Parses fio's JSON report.
 ///
 /// # Errors
-/// If it is none.
+/// If the text is not a report of fio.
 pub fn parse(text: &str) -> Result<Outcome> {
     let odd = |what: &str| Error::new(ErrorKind::Io, format!("fio printed no result: {what}"));
-    // Engines may print lines of their own before the report.
+    // Engines of fio may print lines before the report.
     let start = text.find('{').ok_or_else(|| odd("no JSON"))?;
     let report: serde_json::Value =
         serde_json::from_str(text[start..].trim_end()).map_err(|e| odd(&e.to_string()))?;

@@ -1,9 +1,9 @@
-//! Whatever the demo makes, it takes away again: last made, first removed, on success, failure, panic and
+//! Undo steps: the demo removes everything that it made, last made first, on success, failure, panic and
 //! interruption.
 
 use braid_control::Result;
 
-/// A stack of what is still to be undone. Dropping it undoes the rest.
+/// A stack of undo steps. Dropping the guard runs the remaining steps.
 #[derive(Default)]
 pub struct Guard {
     undo: Vec<Step>,
@@ -15,13 +15,13 @@ struct Step {
 }
 
 impl Guard {
-    /// Notes how to undo what was just made. Note it first where the making itself may stop half-way: an undo
-    /// must bear that there is nothing to do.
+    /// Adds an undo step for the part `what`, just made. If the making may stop half-way, add the step
+    /// before: a step must accept that nothing is there to undo.
     pub fn after(&mut self, what: impl Into<String>, undo: impl FnOnce() -> Result<()> + 'static) {
         self.undo.push(Step { what: what.into(), undo: Box::new(undo) });
     }
 
-    /// Undoes everything now. What cannot be undone is told, and does not keep the rest from being undone.
+    /// Runs all undo steps now. A failed step is reported on stderr, and the other steps run nevertheless.
     pub fn finish(&mut self) {
         while let Some(Step { what, undo }) = self.undo.pop() {
             if let Err(error) = undo() {
@@ -30,10 +30,11 @@ impl Guard {
         }
     }
 
-    /// Leaves everything as it is, and tells what that is, first made first.
+    /// Discards all undo steps, neither run nor dropped; returns the names of the kept parts, first made
+    /// first.
     pub fn keep(&mut self) -> Vec<String> {
         let leave = |Step { what, undo }: Step| {
-            // Dropping it could end what it holds: a daemon, say.
+            // Not dropped: dropping the closure could end a captured resource, such as a daemon.
             std::mem::forget(undo);
             what
         };

@@ -1,18 +1,19 @@
-//! Whether figures count: on emulated devices, time that a busy machine adds cannot be told from a policy's.
+//! Which figures count: on emulated devices, delays of a busy machine cannot be told from delays of a policy.
 
 use super::measure::Interval;
 use braid_control::Lateness;
 
-/// The mark of a figure that does not count.
+/// Mark of a figure that does not count.
 pub const MARK: char = '?';
 
-/// The mark of a figure of this interval, or a blank in its place.
+/// Mark for figures of this interval, or a blank if the figures count.
 pub fn mark(interval: &Interval) -> char {
     if interval.too_late { MARK } else { ' ' }
 }
 
-/// What to say if runs were too late for their figures to count, with the remedy; nothing if all count. A run
-/// is named by what it was. Policies run one after the other: to compare fewer of them helps none.
+/// Returns a warning with a remedy if figures of some runs do not count because devices were too late; `None`
+/// if all figures count. Each run comes with its name. The remedy does not advise fewer policies, because
+/// policies run one after the other.
 pub fn too_slow<'a>(runs: impl Iterator<Item = (String, &'a Interval)>) -> Option<String> {
     let (mut all, mut late) = (0, Vec::new());
     for (run, interval) in runs {
@@ -27,8 +28,8 @@ pub fn too_slow<'a>(runs: impl Iterator<Item = (String, &'a Interval)>) -> Optio
     let by: Vec<_> =
         by.map(|device| format!("{} {:.2} ms", device.class, device.lateness_ns_mean as f64 / 1e6)).collect();
     Some(format!(
-        "Too slow a machine: {} of {all} figures do not count, marked {MARK}: emulated devices completed requests later than \
-         their models, by more than {:.0} % of the response time. Worst: {worst}, {:.0} % (late on average: {}). \
+        "Machine too slow: {} of {all} figures do not count, marked {MARK}: emulated devices completed requests later than \
+         their models, by more than {:.0} % of the response time. Worst: {worst}, {:.0} % (mean lateness: {}). \
          End other programs, and run the demo again.",
         late.len(),
         Lateness::BOUND * 100.0,

@@ -1,5 +1,5 @@
-//! What this machine allows: a kernel block device with dbench, or else NBD with fio; and a place for the
-//! files.
+//! Abilities of this machine: a kernel block device with dbench, or else NBD with fio; and a directory for
+//! the files.
 
 use braid_base::{Bytes, GIB};
 use braid_control::{Error, ErrorKind, Result};
@@ -9,16 +9,17 @@ use std::process::{Command, Stdio};
 /// How the workload reaches the volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Over {
-    /// dbench on ext4 on a block device of the kernel.
+    /// dbench on ext4 on a kernel block device.
     Kernel,
-    /// fio over NBD, which needs no root.
+    /// fio over NBD, without root.
     Nbd,
 }
 
-/// The way that is wanted, or that this machine allows; and what is missing where it is the second best.
+/// Returns `wanted`, or else the best way on this machine: the kernel before NBD. For a fallback to NBD, also
+/// returns the missing requirement of a block device.
 ///
 /// # Errors
-/// Where something is missing for both, or for the one that was asked for.
+/// If a requirement of `wanted` is missing; without `wanted`, if requirements of both ways are missing.
 pub fn choose(wanted: Option<Over>) -> Result<(Over, Option<String>)> {
     let unsupported = |problem: String| Err(Error::new(ErrorKind::Unsupported, problem));
     let (for_kernel, for_nbd) = (missing_for_kernel(), missing_for_nbd());
@@ -31,16 +32,16 @@ pub fn choose(wanted: Option<Over>) -> Result<(Over, Option<String>)> {
         }
         (Some(Over::Nbd), _, Some(missing)) => unsupported(format!("the demo over NBD needs {missing}")),
         (None, Some(one), Some(other)) => {
-            unsupported(format!("the demo needs {one}; or else {other}, to run over NBD"))
+            unsupported(format!("the demo needs {one}; or, to run over NBD, {other}"))
         }
     }
 }
 
-/// Whether this machine can make a block device, and has these programs beside those that every demo needs,
-/// each with its package.
+/// Checks that this machine can create a block device with ext4 and has `programs`, pairs of a program and
+/// its package.
 ///
 /// # Errors
-/// Names what is missing, and where it is to be had.
+/// Names the first missing requirement and its remedy.
 pub fn choose_kernel(programs: &[(&str, &str)]) -> Result<()> {
     let missing = missing_for_block_device().or_else(|| missing_program(programs));
     missing.map_or(Ok(()), |missing| {
@@ -56,7 +57,7 @@ fn missing_for_kernel() -> Option<String> {
     (!Path::new(load).exists()).then(|| format!("{load}, dbench's load file (apt-get install dbench)"))
 }
 
-/// What a block device with a file system needs.
+/// First missing requirement of a block device with a file system.
 fn missing_for_block_device() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("root, to make and mount a block device".to_owned());
@@ -79,7 +80,7 @@ fn missing_for_nbd() -> Option<String> {
     }
     let engine = Command::new("fio").arg("--enghelp=nbd").stdin(Stdio::null()).output();
     let has_engine = engine.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("uri"));
-    (!has_engine).then(|| "a fio with the nbd engine (Debian's has it)".to_owned())
+    (!has_engine).then(|| "a fio with the nbd engine (as in Debian)".to_owned())
 }
 
 fn is_there(program: &str) -> bool {
@@ -87,10 +88,10 @@ fn is_there(program: &str) -> bool {
     std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
 }
 
-/// A directory to make the demo's in: on a disk, with room for `needed`.
+/// Returns the parent for the demo's directory: on a disk, with room for `needed`.
 ///
 /// # Errors
-/// Names the directories that will not do, and why.
+/// Names each unsuitable directory, with the reason.
 pub fn choose_directory(wanted: Option<&Path>, needed: Bytes) -> Result<PathBuf> {
     let usual = ["/var/tmp".into(), std::env::temp_dir(), ".".into()];
     let candidates = wanted.map_or(usual.to_vec(), |wanted| vec![wanted.to_owned()]);
@@ -110,7 +111,7 @@ fn unfit(directory: &Path, needed: Bytes) -> Option<String> {
         Ok(found) => found,
         Err(error) => return Some(format!("cannot be used: {error}")),
     };
-    // Memory is short where it is limited, and slow through io_uring.
+    // A file system in memory may be short of room, and is slow through io_uring.
     if matches!(found.f_type as u64, TMPFS | RAMFS) {
         return Some("is memory, not a disk".to_owned());
     }
@@ -118,7 +119,7 @@ fn unfit(directory: &Path, needed: Bytes) -> Option<String> {
     (free < needed).then(|| format!("has {} MiB free, and {} MiB are needed", free.0 >> 20, needed.0 >> 20))
 }
 
-/// What the devices' files grow to at most in a run: they are sparse, and the workloads touch a part.
+/// Largest size of the devices' files in a run. The files are sparse, and the workloads touch only a part.
 pub fn room(size: Bytes) -> Bytes {
     size.min(GIB * 2)
 }

@@ -1,52 +1,53 @@
-//! What happened between two looks at a volume: the daemon's counters never go back, so the difference tells.
+//! Activity of a volume between two status reports: differences of the daemon's counters, which only grow.
 
 use braid_control::{DeviceReport, Lateness, StatusReport};
 use serde::Serialize;
 
-/// A volume between two moments.
+/// Activity of a volume between two status reports.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Interval {
-    /// Between the two.
+    /// Time between the two reports.
     pub measured_seconds: f64,
     /// Requests to the volume: reads, writes and flushes.
     pub requests: u64,
-    /// 99 % of them took no longer.
+    /// 99th percentile of the latency of these requests.
     pub latency_ns_p99: u64,
-    /// Bytes read and written, by guests.
+    /// Bytes read and written by guests.
     pub guest_bytes: u64,
-    /// Extents that got a new home.
+    /// Extents with a new home.
     pub migrations: u64,
-    /// Of the time that its devices took for guests, the part by which they were later than their models.
+    /// Share of lateness in the response time of devices for guests. Lateness: completion after the time of
+    /// the model.
     pub lateness_share: f64,
-    /// Whether that is too much for figures to count.
+    /// True if the lateness is too high for figures to count.
     pub too_late: bool,
-    /// Its devices, by their place.
+    /// Devices of the volume, by place.
     pub devices: Vec<DeviceInterval>,
 }
 
-/// A device between two moments.
+/// Activity of a device between two status reports.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct DeviceInterval {
     /// `ssd` or `hdd`.
     pub class: String,
-    /// Its share of the data, at the end.
+    /// Share of the volume's data on the device, at the end.
     pub data_share: f64,
-    /// Its share of the guests' reads and writes.
+    /// Share of the device in the guests' reads and writes.
     pub requests_share: f64,
-    /// Reads and writes of guests, and flushes on their behalf.
+    /// Reads and writes of guests, and flushes on behalf of guests.
     pub requests: u64,
-    /// How long these took on average.
+    /// Mean response time of these requests.
     pub all_response_ns_mean: u64,
-    /// Of these the flushes.
+    /// Number of flushes among these requests.
     pub flushes: u64,
-    /// How long flushes took on average.
+    /// Mean response time of flushes.
     pub flush_response_ns_mean: u64,
-    /// How much later than its model it completed requests, background included, on average.
+    /// Mean lateness of requests after the time of the model, background included.
     pub lateness_ns_mean: u64,
 }
 
 impl Interval {
-    /// From `before` to `after`.
+    /// Activity from `before` to `after`.
     pub fn between(before: &StatusReport, after: &StatusReport) -> Interval {
         let pairs = || before.devices.iter().zip(&after.devices);
         let total: u64 = pairs().map(|(before, after)| transfers(after) - transfers(before)).sum();
@@ -69,7 +70,7 @@ impl Interval {
 }
 
 impl Interval {
-    /// The share of guests' reads and writes that SSDs served, of those that reached devices.
+    /// Share of SSDs in the guests' reads and writes on devices.
     pub fn ssd_share(&self) -> f64 {
         self.devices.iter().filter(|device| device.class == "ssd").map(|device| device.requests_share).sum()
     }
@@ -80,7 +81,7 @@ impl DeviceInterval {
         let flush_time = |device: &DeviceReport| device.flushes * device.flush_response_ns_mean;
         let time = |device: &DeviceReport| transfers(device) * device.response.response_ns_mean;
         let (moved, flushes) = (transfers(after) - transfers(before), after.flushes - before.flushes);
-        // A mean is rounded to nanoseconds, so that a product of an idle device may shrink by a little.
+        // Means are rounded to nanoseconds, so the product of count and mean may shrink a little.
         let flushed = flush_time(after).saturating_sub(flush_time(before));
         let took = time(after).saturating_sub(time(before)) + flushed;
         DeviceInterval {
@@ -96,7 +97,7 @@ impl DeviceInterval {
     }
 }
 
-/// The mean lateness of the requests that completed between the two; 0 for a device without a model.
+/// Mean lateness of the requests that completed between two reports; 0 for a device without a model.
 fn lateness_between(before: &DeviceReport, after: &DeviceReport) -> u64 {
     let requests = |device: &DeviceReport| device.lateness_requests.unwrap_or(0);
     let total = |device: &DeviceReport| requests(device) * device.lateness_ns_mean.unwrap_or(0);
@@ -104,14 +105,14 @@ fn lateness_between(before: &DeviceReport, after: &DeviceReport) -> u64 {
     total(after).saturating_sub(total(before)) / (requests(after) - requests(before)).max(1)
 }
 
-/// Lateness by device, weighted by guests' requests: what guests waited for. A disk that only moves data may
-/// be late.
+/// Lateness of all devices as a share of response time, weighted by guests' requests. A device that only
+/// moves data therefore may be late.
 fn lateness_share(devices: &[DeviceInterval]) -> f64 {
     let sum = |time: fn(&DeviceInterval) -> u64| {
         devices.iter().map(|device| device.requests as f64 * time(device) as f64).sum::<f64>()
     };
     let response = sum(|device| device.all_response_ns_mean);
-    // Requests of the background may be later than guests had to wait.
+    // At most 1: lateness includes background requests and may exceed the response time of guests.
     if response == 0.0 { 0.0 } else { (sum(|device| device.lateness_ns_mean) / response).min(1.0) }
 }
 
@@ -121,13 +122,13 @@ fn transfers(device: &DeviceReport) -> u64 {
 
 type Counts = [(u64, u64)];
 
-/// What came to a histogram. Steps appear as they are first used, and never go.
+/// Growth of a histogram. A step appears at its first use and never vanishes.
 fn difference(before: &Counts, after: &Counts) -> Vec<(u64, u64)> {
     let had = |time: u64| before.binary_search_by_key(&time, |&(time, _)| time).map_or(0, |at| before[at].1);
     after.iter().map(|&(time, count)| (time, count.saturating_sub(had(time)))).collect()
 }
 
-/// The time that this share of requests did not exceed; 0 if there was none.
+/// Shortest time that `share` of the requests did not exceed; 0 without requests.
 fn percentile(counts: &Counts, share: f64) -> u64 {
     let total: u64 = counts.iter().map(|&(_, count)| count).sum();
     let wanted = (total as f64 * share).ceil() as u64;
@@ -143,7 +144,7 @@ fn percentile(counts: &Counts, share: f64) -> u64 {
 pub mod tests {
     use super::*;
 
-    /// A device with so many requests of guests, of a response time and a lateness in microseconds.
+    /// A device with this number of guests' requests, and response time and lateness in microseconds.
     fn device(class: &str, requests: u64, response_us: u64, lateness_us: u64) -> DeviceReport {
         let mut device = DeviceReport {
             class: class.to_owned(),
@@ -156,8 +157,8 @@ pub mod tests {
         device
     }
 
-    /// An interval of two devices, the SSD this late after 100 microseconds, the disk with a tenth as many
-    /// requests of 10 ms.
+    /// An interval with an SSD and a disk. The SSD has this lateness and a response time of 100 microseconds;
+    /// the disk has a tenth as many requests, of 10 ms.
     pub fn interval(ssd_lateness_us: u64) -> Interval {
         let devices = [device("ssd", 1_000, 100, ssd_lateness_us), device("hdd", 100, 10_000, 50)];
         let idle = DeviceReport { lateness_requests: Some(0), ..DeviceReport::default() };
@@ -178,7 +179,7 @@ pub mod tests {
 
     #[test]
     fn lateness_covers_the_interval_not_the_total() {
-        // 1,000 requests 20 us late, then 1,000 that are 400 us late.
+        // 1,000 requests 20 us late, then 1,000 requests 400 us late.
         let (before, after) = (device("ssd", 1_000, 100, 20), device("ssd", 2_000, 300, 210));
         let between = DeviceInterval::between(&before, &after, 1_000);
         assert_eq!(between.lateness_ns_mean, 400_000);

@@ -1,23 +1,23 @@
-//! A memory control group for the workload: the paper's machine had 1 GiB, and page cache beyond that would
-//! hide the devices. The daemon stays outside: its page cache holds the files that stand for the devices.
+//! A memory control group for the workload: the paper's machine had 1 GiB, and more page cache would hide the
+//! devices. The daemon stays outside the group: its page cache holds the files of the emulated devices.
 
 use braid_base::Bytes;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A control group with a limit, to be removed by [`remove`].
+/// A control group with a memory limit; [`remove`] removes the group.
 #[derive(Debug)]
 pub struct MemoryGroup {
-    /// Its directory.
+    /// Directory of the group.
     pub directory: PathBuf,
 }
 
 impl MemoryGroup {
-    /// Makes one with this limit, in version 2 of control groups or in version 1, whichever has the memory
-    /// controller.
+    /// Creates a control group with a memory limit, in the hierarchy with the memory controller (version 1
+    /// or 2).
     ///
     /// # Errors
-    /// A sentence that says why there is none.
+    /// A sentence with the reason.
     pub fn make(name: &str, limit: Bytes) -> Result<MemoryGroup, String> {
         let mounts =
             fs::read_to_string("/proc/self/mounts").map_err(|e| format!("/proc/self/mounts: {e}"))?;
@@ -31,18 +31,18 @@ impl MemoryGroup {
         Err(refused)
     }
 
-    /// Writing a process's number here moves it into the group.
+    /// File `cgroup.procs`: a process moves into the group when its number is written to the file.
     pub fn processes(&self) -> PathBuf {
         self.directory.join("cgroup.procs")
     }
 }
 
-/// Removes a control group, which must be empty of processes.
+/// Removes a control group. The group must not contain processes.
 pub fn remove(directory: &Path) -> std::io::Result<()> {
     fs::remove_dir(directory)
 }
 
-/// Where a group may be made, and what its limit is called there.
+/// Possible parent directories of a group, each with the name of its limit file.
 fn candidates(mounts: &str) -> Vec<(PathBuf, &'static str)> {
     let mut found = Vec::new();
     for mount in mounts.lines() {
@@ -65,7 +65,7 @@ fn make_in(parent: &Path, name: &str, limit_file: &str, limit: Bytes) -> Result<
     let file = directory.join(limit_file);
     if let Err(error) = fs::write(&file, limit.0.to_string()) {
         let _removed = fs::remove_dir(&directory);
-        // Without the controller the file is not there.
+        // Without the memory controller the file is absent.
         return Err(format!("cannot limit memory by {}: {error}", file.display()));
     }
     Ok(MemoryGroup { directory })

@@ -1,9 +1,8 @@
-//! `braid demo`: what Braid does, in two minutes on any machine, and nothing left behind.
+//! `braid demo`: demonstrations of Braid on any machine, in two minutes, with nothing left behind.
 //!
-//! The shows: a load that changes ([`changing`], without a subcommand), dbench as in a paper
-//! ([`comparison`]), a safe copy ([`pass`]) and a disk that is adopted and given back ([`cache`]). The daemon
-//! and whatever attaches it are the commands of this programme, shown as they are run, so that the demo shows
-//! what a user would do.
+//! The demonstrations: a changing load ([`changing`], without a subcommand), dbench as in a paper
+//! ([`comparison`]), a safe copy ([`pass`]), and an adopted disk with a cache, given back later ([`cache`]).
+//! The demo serves and attaches volumes by ordinary `braid` commands and prints each command.
 //!
 //! ```text
 //! changing/    one load in four phases, policy beside policy    comparison.rs   dbench with more and more clients
@@ -41,14 +40,14 @@ use std::path::{Path, PathBuf};
 
 /// Show policies side by side under a load that changes three times
 ///
-/// Makes a volume from two files with the timing of an SSD and a hard disk of the past, and has fio read and
-/// write it over NBD, under each policy: a hot set, then another hot set, then a stream, then ten times the
-/// load. Prints one table: the best policy of each phase, and how far the default policy is from the best.
+/// Makes a volume from two files with the timing of an old SSD and an old hard disk. Under each policy, fio
+/// reads and writes the volume over NBD: a hot set, another hot set, a stream, then ten times the load.
+/// Prints one table: the best policy of each phase, and the distance of the default policy from the best.
 /// Removes everything, also when interrupted. Takes about two minutes. Needs fio with its nbd engine, but
 /// neither root nor devices.
 ///
-/// If this machine is too busy to keep the time of the emulated devices, the demo says so and marks the
-/// figures that do not count.
+/// If this machine is too busy to keep the timing of the emulated devices, the demo prints a warning and
+/// marks figures that do not count.
 #[derive(Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -73,7 +72,7 @@ pub struct Arguments {
     changing: changing::Settings,
 }
 
-/// Another show than the load that changes.
+/// Demonstrations other than the changing load.
 #[derive(Subcommand)]
 enum Show {
     Dbench(Box<comparison::Arguments>),
@@ -81,7 +80,7 @@ enum Show {
     Cache(cache::Arguments),
 }
 
-/// Runs the verb.
+/// Runs the command.
 pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
     match &arguments.show {
         Some(Show::Dbench(arguments)) => comparison::run(arguments, output),
@@ -91,7 +90,7 @@ pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
     }
 }
 
-/// Wrong words are told before anything is made.
+/// Parses and checks a list of policies, before the demo creates anything.
 fn read_policies(words: &str, ssd: &str, hdd: &str) -> Result<Vec<String>> {
     let policies: Vec<String> =
         words.split([' ', ';']).filter(|p| !p.is_empty()).map(str::to_owned).collect();
@@ -105,7 +104,7 @@ fn read_policies(words: &str, ssd: &str, hdd: &str) -> Result<Vec<String>> {
     Ok(policies)
 }
 
-/// Whether these are policies for an SSD and a disk of these models.
+/// Checks that the policies are valid for an SSD and a disk of the given models.
 fn check_policies(policies: &[String], ssd: &str, hdd: &str) -> Result<()> {
     let devices = [
         DeviceSpec::parse(DeviceClass::Ssd, &format!("ssd.img,model={ssd}"))?,

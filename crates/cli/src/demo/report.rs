@@ -1,4 +1,4 @@
-//! One table of all runs, or the same as JSON.
+//! Results of `braid demo dbench`: one table of all runs, or JSON.
 
 use super::dbench::Outcome;
 use super::late::{mark, too_slow};
@@ -9,29 +9,29 @@ use serde::Serialize;
 /// One policy at one number of clients.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Run {
-    /// With its settings, as it was given.
+    /// The policy with its settings, as given by the user.
     pub policy: String,
     /// Clients of the workload.
     pub clients: u32,
-    /// 10^6 bytes per second, as the workload counts them.
+    /// 10^6 bytes per second, by the workload's count.
     pub throughput_mb_per_second: f64,
-    /// Of the workload's operations.
+    /// Mean latency of the workload's operations.
     pub operation_ms_mean: f64,
-    /// Of the workload's operations.
+    /// Longest latency of the workload's operations.
     pub operation_ms_max: f64,
-    /// The volume and its devices meanwhile.
+    /// Figures of the volume and its devices during the run.
     pub volume: Interval,
 }
 
 impl Run {
-    /// Brings together what the workload and what the daemon says.
+    /// Combines the workload's result with the daemon's figures.
     pub fn new(policy: &str, clients: u32, outcome: Outcome, volume: Interval) -> Run {
         let Outcome { throughput_mb_per_second, operation_ms_mean, operation_ms_max } = outcome;
         let policy = policy.to_owned();
         Run { policy, clients, throughput_mb_per_second, operation_ms_mean, operation_ms_max, volume }
     }
 
-    /// The run in a line, when it has just ended.
+    /// Line about the run, printed at its end.
     pub fn line(&self) -> String {
         let Run { policy, clients, throughput_mb_per_second, .. } = self;
         format!("  {policy}, {}: {throughput_mb_per_second:.0} MB/s", count(*clients, "client"))
@@ -41,18 +41,18 @@ impl Run {
 /// All runs.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Report {
-    /// What the runs were made with: workload, devices, limits, and what was missing.
+    /// Conditions of the runs: workload, devices, limits, and missing requirements.
     pub conditions: Vec<String>,
-    /// Why figures do not count, and the remedy; none if all count.
+    /// Reason why figures do not count, and the remedy; `None` if all count.
     pub too_slow: Option<String>,
     /// The runs, in their order.
     pub runs: Vec<Run>,
-    /// From the start of the first to the end of the last.
+    /// Time from the start of the first run to the end of the last.
     pub wall_seconds: f64,
 }
 
 impl Report {
-    /// Of all runs.
+    /// Creates the report of `runs`, with a warning if devices were too late.
     pub fn new(conditions: Vec<String>, runs: Vec<Run>, wall_seconds: f64) -> Report {
         let named = runs
             .iter()
@@ -60,7 +60,7 @@ impl Report {
         Report { conditions, too_slow: too_slow(named), runs, wall_seconds }
     }
 
-    /// The table, with what its numbers mean beneath. `workload` is dbench or fio.
+    /// Table of all runs, with the conditions beneath. `workload` is dbench or fio.
     pub fn table(&self, workload: &str) -> String {
         let mean = format!(">{workload} mean ms");
         let mut table = Table::new(&[
@@ -116,7 +116,7 @@ mod tests {
     use super::super::measure::tests::interval;
     use super::*;
 
-    /// A run whose SSD is so late, and whose disk is idle.
+    /// A run with this lateness of the SSD, and with an idle disk.
     fn run(policy: &str, clients: u32, lateness_us: u64) -> Run {
         let mut volume = interval(lateness_us);
         let [ssd, hdd] = &mut volume.devices[..] else { panic!("two devices") };

@@ -1,5 +1,5 @@
-//! What the shows of `braid demo pass` and `braid demo cache` share: programs that commit records on ext4 on
-//! a volume of an SSD and a disk, under two policies for as long as each other.
+//! Common parts of `braid demo pass` and `braid demo cache`: programs that commit records on ext4 on a volume
+//! of an SSD and a disk, under two policies for equal times.
 
 use super::guard::Guard;
 use super::late::{self, mark};
@@ -16,16 +16,16 @@ use serde::Serialize;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Of the volume: small, so that all of it is soon on the disk.
+/// Size of the volume: small, so that the first copy on the disk is soon complete.
 pub const SIZE: Bytes = Bytes(512 << 20);
-/// Inode tables are not written behind the programs' back.
+/// Without writes of inode tables in the background.
 pub const MOUNT_OPTIONS: &str = "noinit_itable";
 const SECOND: Duration = Duration::from_secs(1);
 
-/// How long, how many, on what and where.
+/// Length of the runs, number of programs, devices and directory.
 #[derive(Args)]
 pub struct Settings {
-    /// Runs of three seconds: does everything work here?
+    /// Runs of three seconds, to check that everything works on this machine
     #[arg(long)]
     quick: bool,
     /// Length of each of the two runs in seconds [default: 20]
@@ -40,12 +40,12 @@ pub struct Settings {
     /// Model of the disk
     #[arg(long, default_value = "barracuda-7200.12")]
     hdd: String,
-    /// Where to put the files [default: /var/tmp, or where there is room on a disk]
+    /// Directory for the files [default: /var/tmp, or another directory with room on a disk]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }
 
-/// One policy.
+/// Figures of one policy.
 #[derive(Serialize)]
 pub struct Run {
     policy: String,
@@ -54,24 +54,24 @@ pub struct Run {
     pub commits_per_second: f64,
     lateness_share: f64,
     too_late: bool,
-    /// The volume meanwhile.
+    /// Figures of the volume during the run.
     #[serde(skip)]
     volume: Interval,
 }
 
 impl Run {
-    /// A row: what it was called, and its figure.
+    /// Row of the table: `name`, and commits per second.
     pub fn row(&self, name: &str) -> String {
         format!("{name} {:>8.0}{} commits/s", self.commits_per_second, mark(&self.volume))
     }
 }
 
-/// Why figures do not count, and the remedy; nothing if all count.
+/// Reason why figures do not count, and the remedy; `None` if all count.
 pub fn too_slow(runs: &[Run]) -> Option<String> {
     late::too_slow(runs.iter().map(|run| (run.policy.clone(), &run.volume)))
 }
 
-/// What is to be shown.
+/// Volume, progress bar, number of programs and length of a run.
 pub struct Show {
     pub plan: Plan,
     pub stage: Stage,
@@ -80,9 +80,11 @@ pub struct Show {
 }
 
 impl Settings {
-    /// Sets the stage, has `play` show what it shows, which takes so many seconds beside the runs, and
-    /// removes everything. Gives the seconds that all took, too. What is wrong with the machine or the words
-    /// is told before anything is made.
+    /// Creates the demo's directory, runs `play`, and removes everything. Returns the result of `play` and
+    /// its duration in seconds. The progress bar expects two runs and `beside` seconds.
+    ///
+    /// # Errors
+    /// A missing requirement of the machine or a wrong setting, before anything is made; errors of `play`.
     pub fn show<T>(
         &self,
         policies: &[String],
@@ -110,7 +112,7 @@ impl Settings {
 }
 
 impl Show {
-    /// Watches the programs for the length of a run, and tells every second how many commits it had.
+    /// Measures the programs for the length of a run. Every second `tell` receives the commits of the second.
     pub fn measure(
         &self,
         policy: &str,
@@ -134,7 +136,7 @@ impl Show {
         })
     }
 
-    /// Waits until the status of a volume is as `is_so` says; after so long `problem` is the error.
+    /// Waits until `is_so` accepts the status of the volume. After `patience`, fails with `problem`.
     pub fn wait_until(
         &self,
         volume: &Volume<'_>,

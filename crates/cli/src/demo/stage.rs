@@ -1,8 +1,8 @@
-//! Waiting: with a bar that shows how much is left, and an ear for Ctrl-C.
+//! Waits with a progress bar, signals, and child processes.
 //!
-//! SIGINT, SIGTERM and SIGHUP are noted, not obeyed: every wait ends with an error once one has come, and the
-//! guards above it undo what was made. Programs are started in process groups of their own, so that a Ctrl-C
-//! in the terminal reaches the demo alone, which then ends them in order.
+//! SIGINT, SIGTERM and SIGHUP only set a flag. After a signal every wait returns an error, and the guards of
+//! the callers undo their steps. Programs run in process groups of their own: Ctrl-C in the terminal reaches
+//! the demo alone, and the demo then ends its programs in order.
 
 use braid_control::{Error, ErrorKind, Result};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Where the demo stands.
+/// State of a running demonstration: the flag of signals, and the progress bar.
 #[derive(Clone)]
 pub struct Stage {
     interrupted: Arc<AtomicBool>,
@@ -24,13 +24,13 @@ pub struct Stage {
     terminal: bool,
 }
 
-/// How often a wait looks around.
+/// Interval between two checks of a wait.
 const GLANCE: Duration = Duration::from_millis(20);
-/// How long a program may take to end once it was told to, before it is killed.
+/// Time between SIGTERM and SIGKILL for a program that does not end.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 impl Stage {
-    /// A stage for work of about this length. From here on signals are noted.
+    /// Creates a stage for work of about `length`. From now on, signals set the flag.
     pub fn new(length: Duration) -> Result<Stage> {
         let interrupted = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -44,12 +44,12 @@ impl Stage {
         Ok(Stage { interrupted, bar, terminal })
     }
 
-    /// A line that stays, above the bar.
+    /// Prints a permanent line to stderr, above the bar.
     pub fn say(&self, line: &str) {
         if self.terminal { self.bar.println(line) } else { eprintln!("{line}") }
     }
 
-    /// What is being done, beside the bar.
+    /// Shows the current step beside the bar.
     pub fn now(&self, what: &str) {
         self.bar.set_message(what.to_owned());
     }
@@ -59,15 +59,21 @@ impl Stage {
         self.bar.finish_and_clear();
     }
 
-    /// Fails once a signal has come.
+    /// Fails if a signal has arrived.
     pub fn check(&self) -> Result<()> {
         if self.interrupted.load(Ordering::Relaxed) {
-            return Err(Error::new(ErrorKind::Io, "interrupted; what the demo made is removed"));
+            return Err(Error::new(
+                ErrorKind::Io,
+                "interrupted; all files and devices of the demo are removed",
+            ));
         }
         Ok(())
     }
 
-    /// Waits for `condition`, or until the time is over; says which. The bar moves.
+    /// Waits for `condition`, at most `time`; true if the condition was met. Advances the bar.
+    ///
+    /// # Errors
+    /// After a signal.
     pub fn wait_for(&self, time: Duration, mut condition: impl FnMut() -> bool) -> Result<bool> {
         let (start, mut shown) = (Instant::now(), Duration::ZERO);
         loop {
@@ -85,19 +91,20 @@ impl Stage {
         }
     }
 
-    /// Waits.
+    /// Waits for `time`. Fails after a signal.
     pub fn sleep(&self, time: Duration) -> Result<()> {
         self.wait_for(time, || false).map(drop)
     }
 
-    /// Runs a program that must succeed; its output is in the error otherwise.
+    /// Runs a program. Fails after a signal, or if the program fails; the error contains the program's
+    /// stderr.
     pub fn run(&self, program: &str, arguments: &[&str]) -> Result<String> {
         self.check()?;
         run(program, arguments)
     }
 }
 
-/// Runs a program that must succeed, whatever signals come.
+/// Runs a program, regardless of signals. Fails if the program fails; the error contains its stderr.
 pub fn run(program: &str, arguments: &[&str]) -> Result<String> {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).process_group(0);
@@ -111,14 +118,14 @@ pub fn run(program: &str, arguments: &[&str]) -> Result<String> {
     Err(Error::new(ErrorKind::Io, line))
 }
 
-/// A program that runs by itself, in a process group of its own; ended when dropped.
+/// A program in the background, in a process group of its own; ended when dropped.
 pub struct Program {
     name: String,
     child: Child,
 }
 
 impl Program {
-    /// Starts it, with its output in `output` and its complaints in `complaints`.
+    /// Starts a program, with stdout in `output` and stderr in `complaints`.
     pub fn start(mut command: Command, output: &Path, complaints: &Path) -> Result<Program> {
         let name = command.get_program().to_string_lossy().into_owned();
         let file = |path: &Path| {
@@ -130,12 +137,15 @@ impl Program {
         Ok(Program { name, child })
     }
 
-    /// How it ended, if it has.
+    /// Exit status, if the program has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
-    /// Waits until it has ended, for at most `time`.
+    /// Waits for the end of the program, at most `time`.
+    ///
+    /// # Errors
+    /// After a signal, or if the program still runs after `time`.
     pub fn wait(&mut self, stage: &Stage, time: Duration) -> Result<ExitStatus> {
         let mut status = None;
         stage.wait_for(time, || {
@@ -146,21 +156,21 @@ impl Program {
         status.ok_or_else(late)
     }
 
-    /// Ends it at once, by SIGKILL.
+    /// Kills the program at once, by SIGKILL.
     pub fn kill(&mut self) {
-        // If it has ended by itself, that is as good.
+        // Not an error: the program may have ended already.
         let _gone = self.child.kill();
         let _status = self.child.wait();
     }
 
-    /// Ends it and whatever it started: by SIGTERM, and where that is not enough, by SIGKILL.
+    /// Ends the process group of the program: by SIGTERM, and after `PATIENCE` by SIGKILL.
     pub fn end(&mut self) {
         if self.ended().is_some() {
             return;
         }
         let group = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         let signal = |signal| group.map(|group| kill_process_group(group, signal));
-        // A program that ends between this look and the signal is what was wanted.
+        // Not an error: the program may end between the check and the signal.
         let _gone = signal(Signal::TERM);
         let start = Instant::now();
         while self.ended().is_none() {

@@ -1,5 +1,4 @@
-//! The volume under test: served, attached and mounted by the commands that anyone would type, which are
-//! shown.
+//! The volume under test: served, attached and mounted by ordinary commands, which the demo prints.
 
 use super::guard::Guard;
 use super::stage::{Program, Stage, run};
@@ -12,20 +11,19 @@ use std::process::Command;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// What a volume is made of, and where.
+/// Devices, size and directory of a volume.
 pub struct Plan {
-    /// The demo's directory: the devices' files, the state directory, the mount point, and what programs
-    /// print.
+    /// The demo's directory: files of devices, state directory, mount point, and output of programs.
     pub directory: PathBuf,
-    /// The model of the SSD.
+    /// Model of the SSD.
     pub ssd: String,
-    /// The model of the disk.
+    /// Model of the disk.
     pub hdd: String,
-    /// The volume's size; each device is a little larger, so that either can hold it all.
+    /// Size of the volume. Each device is a little larger and can hold the whole volume.
     pub size: Bytes,
 }
 
-/// A volume that is served. It is taken away by the guard that it was made with.
+/// A served volume. The guard passed at its start ends the daemon.
 pub struct Volume<'a> {
     stage: &'a Stage,
     directory: &'a Path,
@@ -35,32 +33,32 @@ pub struct Volume<'a> {
     daemon: Option<Rc<RefCell<Program>>>,
 }
 
-/// How long the daemon may take until it serves.
+/// Longest start of a daemon.
 const PATIENCE: Duration = Duration::from_secs(30);
 const NAME: &str = "demo";
 
 impl Plan {
-    /// Room for the map, the journal and the slots that moves need.
+    /// Size of a device: the volume, and room for the map, the journal and the slots of moves.
     fn device_size(&self) -> Bytes {
         (self.size + self.size / 32 + MIB * 256).align_up(MIB)
     }
 
-    /// Where the volume's file system is mounted.
+    /// Mount point of the volume's file system.
     pub fn mount_point(&self) -> PathBuf {
         self.directory.join("mnt")
     }
 
-    /// The SSD's file.
+    /// File of the SSD.
     pub fn ssd_file(&self) -> PathBuf {
         self.directory.join("ssd.img")
     }
 
-    /// The disk's file.
+    /// File of the disk.
     pub fn hdd_file(&self) -> PathBuf {
         self.directory.join("hdd.img")
     }
 
-    /// The words that make a volume with this policy.
+    /// Arguments that describe the volume with `policy`; `layout` is appended to the disk's argument.
     fn words(&self, policy: &str, layout: &str) -> Vec<String> {
         let size = self.device_size() / MIB;
         let device = |file: &Path, model: &str| format!("{},size={size}MiB,model={model}", file.display());
@@ -70,12 +68,12 @@ impl Plan {
         [NAME, "--ssd", &ssd, "--hdd", &hdd, "--policy", policy, "--size", &size].map(str::to_owned).to_vec()
     }
 
-    /// Makes and serves a volume with this policy, which goes with its daemon.
+    /// Creates and serves a temporary volume with `policy`. The volume ends with its daemon.
     pub fn serve<'a>(&'a self, policy: &str, stage: &'a Stage, guard: &mut Guard) -> Result<Volume<'a>> {
         self.start([words(&["serve", "--temporary"]), self.words(policy, "")].concat(), stage, guard)
     }
 
-    /// The same with two copies of everything.
+    /// Creates and serves a temporary volume with `policy` and two copies of everything.
     pub fn serve_mirrored<'a>(
         &'a self,
         policy: &str,
@@ -86,8 +84,8 @@ impl Plan {
         self.start([words(&["serve", "--temporary"]), mirrored].concat(), stage, guard)
     }
 
-    /// Makes and serves a volume that stays when its daemon is killed, with a second copy of everything on a
-    /// disk that keeps addresses.
+    /// Creates and serves a volume with two copies of everything; the disk keeps the volume's addresses
+    /// (`layout=tail`). The volume survives the death of its daemon.
     pub fn create_and_serve<'a>(
         &'a self,
         policy: &str,
@@ -99,7 +97,7 @@ impl Plan {
         self.start(words(&["serve", NAME]), stage, guard)
     }
 
-    /// Makes a disk with ext4 on it, and serves it as a volume with this policy, which has adopted it.
+    /// Makes a disk with ext4, creates a volume with `policy` that adopts the disk, and serves the volume.
     pub fn adopt_and_serve<'a>(
         &'a self,
         policy: &str,
@@ -119,14 +117,14 @@ impl Plan {
         self.start(words(&["serve", NAME]), stage, guard)
     }
 
-    /// Goes on from the disk, and serves that.
+    /// Recovers the volume from the disk alone, and serves the result.
     pub fn recover_and_serve<'a>(&'a self, stage: &'a Stage, guard: &mut Guard) -> Result<Volume<'a>> {
         let said = self.volume(stage)?.run(&words(&["recover", NAME]))?;
         stage.say(said.lines().next().unwrap_or_default());
         self.start(words(&["serve", NAME]), stage, guard)
     }
 
-    /// What to type to remove what was left.
+    /// Text that lists `left`, the kept resources, and the commands that remove them.
     pub fn how_to_remove(&self, left: &[String], attached: bool) -> String {
         let directory = self.directory.display();
         let detach = if attached { "braid detach demo; " } else { "" };
@@ -162,7 +160,7 @@ impl Plan {
         if ended || !serves {
             let said = std::fs::read_to_string(&log).unwrap_or_default();
             let problem =
-                format!("the daemon does not serve: {}", said.lines().last().unwrap_or("it says nothing"));
+                format!("the daemon does not serve: {}", said.lines().last().unwrap_or("its log is empty"));
             return Err(Error::new(ErrorKind::Io, problem));
         }
         Ok(volume)
@@ -170,32 +168,32 @@ impl Plan {
 }
 
 impl Volume<'_> {
-    /// What the daemon says of the volume now.
+    /// Current status of the volume, from the daemon.
     pub fn status(&self) -> Result<StatusReport> {
         Client::connect(&self.state, &self.name)?.status()
     }
 
-    /// Kills the daemon, as `kill -9` would.
+    /// Kills the daemon, like `kill -9`.
     pub fn kill(&self) {
         self.daemon.iter().for_each(|daemon| daemon.borrow_mut().kill());
     }
 
-    /// Puts another policy in charge.
+    /// Makes another policy active.
     pub fn change_policy(&self, policy: &str) -> Result<()> {
         self.run(&words(&["policy", NAME, policy])).map(drop)
     }
 
-    /// Has the SSD leave.
+    /// Requests the removal of the SSD; data is drained in the background.
     pub fn remove_ssd(&self) -> Result<()> {
         self.run(&words(&["device", "remove", NAME, "d0"])).map(drop)
     }
 
-    /// Forgets the volume, which is not served.
+    /// Forgets the volume. The volume must not be served.
     pub fn forget(&self) -> Result<()> {
         self.run(&words(&["forget", NAME])).map(drop)
     }
 
-    /// A kernel block device with a fresh ext4, mounted on `point`.
+    /// Attaches the volume as a kernel block device, makes ext4, and mounts the file system on `point`.
     pub fn attach_and_mount(&self, point: &Path, options: &str, guard: &mut Guard) -> Result<()> {
         let device = self.attach(guard)?;
         self.stage.say(&format!("$ mkfs.ext4 {device}"));
@@ -203,10 +201,10 @@ impl Volume<'_> {
         self.mount(&device, point, options, guard)
     }
 
-    /// A kernel block device.
+    /// Attaches the volume as a kernel block device; returns the path of the device.
     pub fn attach(&self, guard: &mut Guard) -> Result<String> {
         let (braid, state) = (self.braid.clone(), self.state.root().to_owned());
-        // Before attaching: that may fail half-way.
+        // Before attaching, because an attach may fail half-way.
         guard.after("the block device", move || {
             let mut detach = Command::new(&braid);
             let detached =
@@ -222,7 +220,7 @@ impl Volume<'_> {
         Ok(device.trim().to_owned())
     }
 
-    /// Mounts the ext4 of a block device on `point`.
+    /// Mounts the ext4 file system of a block device on `point`.
     pub fn mount(&self, device: &str, point: &Path, options: &str, guard: &mut Guard) -> Result<()> {
         self.stage.say(&format!("$ mount -o {options} {device} {}", point.display()));
         let shown = point.to_string_lossy().into_owned();
@@ -231,12 +229,10 @@ impl Volume<'_> {
         Ok(())
     }
 
-    /// The address of the volume's NBD export.
+    /// Address of the volume's NBD export.
     pub fn nbd_uri(&self) -> Result<String> {
         let uris = self.status()?.nbd_uris;
-        uris.into_iter()
-            .next()
-            .ok_or_else(|| Error::new(ErrorKind::Invalid, "the daemon exports nothing by NBD"))
+        uris.into_iter().next().ok_or_else(|| Error::new(ErrorKind::Invalid, "the daemon has no NBD export"))
     }
 
     fn run(&self, arguments: &[String]) -> Result<String> {
@@ -248,13 +244,13 @@ impl Volume<'_> {
         Err(Error::new(ErrorKind::Io, String::from_utf8_lossy(&output.stderr).trim().to_owned()))
     }
 
-    /// A braid command as it would be typed in the demo's directory, shown.
+    /// Builds a `braid` command, and prints the command as typed in the demo's directory.
     fn braid(&self, arguments: &[String]) -> Command {
         let shown = arguments.join(" ").replace(&format!("{}/", self.directory.display()), "");
         self.stage.say(&format!("$ braid {shown}"));
         let mut command = Command::new(&self.braid);
         command.args(arguments).env("BRAID_STATE_DIR", self.state.root()).env_remove("BRAID_LOG");
-        // A Ctrl-C in the terminal is the demo's alone.
+        // Ctrl-C in the terminal must reach the demo alone.
         command.process_group(0);
         command
     }
@@ -264,7 +260,7 @@ fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(ToString::to_string).collect()
 }
 
-/// A program that looks at a new mount (an indexer, a monitor) keeps it busy for a moment.
+/// Unmounts `point`, with retries for 5 s: an indexer or a monitor may keep a new mount busy for a moment.
 pub fn unmount(point: &str) -> Result<()> {
     let mut result = run("umount", &[point]);
     for _ in 0..50 {

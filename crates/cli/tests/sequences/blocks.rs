@@ -1,48 +1,48 @@
-//! What each block of a volume may read as.
+//! Model of a volume's blocks: the values that each block may read as.
 //!
-//! Every write gives its blocks a number of their own, a *stamp*; 0 stands for zeros. A block keeps all of
-//! its stamps, so that an older value, a value of another block and a torn one are told apart.
+//! Every write gives its blocks a unique number, a *stamp*; 0 stands for zeros. A block keeps all of its
+//! stamps, so the model tells apart an older value, a value of another block and a torn value.
 
 use std::fmt;
 
-/// Blocks in a cluster, which lie side by side.
+/// Adjacent blocks in a cluster.
 pub const CLUSTER: usize = 8;
-/// Clusters of a volume, which lie apart.
+/// Clusters of a volume, with gaps between clusters.
 pub const CLUSTERS: usize = 6;
 /// Bytes of a block.
 pub const BLOCK: usize = 4096;
 
-/// What a read of a block gave.
+/// Result of a read of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Seen {
     Stamp(u32),
     Error,
-    /// Bytes that no write of this block gave it.
+    /// Bytes of no write to this block.
     Strange(u64),
 }
 
-/// How much is asked of what is read.
+/// Strictness of a check of read data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Level {
-    /// What was flushed, or anything written since.
+    /// Flushed data, or any later write.
     Exact,
-    /// What an administrator gave up may be older, or an error. Never another block's bytes.
+    /// Data discarded by an administrator may read as older data or an error. Never as another block's bytes.
     Older,
-    /// All blocks as they were at one instant, not before this one.
+    /// All blocks in the state of one instant, not before the given instant.
     Instant(usize),
 }
 
 #[derive(Clone, Default, Debug)]
 struct Block {
-    /// All that it was given, with the time; whether the write was acknowledged, or seen.
+    /// All writes to the block: time, stamp, and true if the write was acknowledged or its value was read.
     history: Vec<(usize, u32, bool)>,
-    /// What it may read as.
+    /// Stamps that the block may read as.
     may: Vec<u32>,
-    /// What it reads as, if that is known.
+    /// The block's stamp, if known.
     now: Option<u32>,
-    /// What it must read as after the death of a daemon, if that may lose nothing that was acknowledged.
+    /// The stamp after the death of a daemon, if the death may not lose acknowledged writes.
     kept: Option<u32>,
-    /// Whether it may read as an error, and not as zeros.
+    /// True if the block may read as an error, and not as zeros.
     lost: bool,
 }
 
@@ -55,18 +55,18 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// Of a new volume: zeros. `salt` tells the volumes apart.
+    /// Creates the blocks of a new volume: zeros. `salt` distinguishes the volumes.
     pub fn new(salt: u32) -> Blocks {
         let zero = Block { history: vec![(0, 0, true)], may: vec![0], now: Some(0), ..Block::default() };
         Blocks { salt, blocks: vec![zero; CLUSTER * CLUSTERS], time: 0, stamps: 0 }
     }
 
-    /// The present instant.
+    /// Returns the present instant.
     pub fn time(&self) -> usize {
         self.time
     }
 
-    /// New bytes for `count` blocks from `first` on, with their stamp.
+    /// Returns a new stamp, and its bytes for `count` blocks from `first` on.
     pub fn draw(&mut self, first: usize, count: usize) -> (u32, Vec<u8>) {
         self.stamps += 1;
         let stamp = self.stamps;
@@ -78,7 +78,7 @@ impl Blocks {
         words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>().repeat(BLOCK / 16)
     }
 
-    /// What these bytes of a block are.
+    /// Identifies the write of these bytes of a block.
     pub fn recognize(&self, block: usize, bytes: &[u8]) -> Seen {
         if bytes.iter().all(|&byte| byte == 0) {
             return Seen::Stamp(0);
@@ -91,7 +91,7 @@ impl Blocks {
         }
     }
 
-    /// A write that was acknowledged.
+    /// Records an acknowledged write.
     pub fn written(&mut self, first: usize, count: usize, stamp: u32) {
         self.time += 1;
         for block in &mut self.blocks[first..first + count] {
@@ -101,7 +101,7 @@ impl Blocks {
         }
     }
 
-    /// A write that failed, or of which nothing was heard.
+    /// Records a write that failed or was not answered.
     pub fn tried(&mut self, first: usize, count: usize, stamp: u32) {
         self.time += 1;
         for block in &mut self.blocks[first..first + count] {
@@ -111,7 +111,7 @@ impl Blocks {
         }
     }
 
-    /// A flush that succeeded, or a clean end.
+    /// Records a successful flush, or a clean shutdown.
     pub fn flushed(&mut self) {
         for block in &mut self.blocks {
             if let Some(now) = block.now {
@@ -120,7 +120,7 @@ impl Blocks {
         }
     }
 
-    /// The daemon has ended. `kept`: with all that it had acknowledged.
+    /// Records the end of the daemon. `kept`: all acknowledged writes must survive.
     pub fn closed(&mut self, kept: bool) {
         for block in &mut self.blocks {
             block.kept = block.now.filter(|_| kept);
@@ -128,12 +128,12 @@ impl Blocks {
         }
     }
 
-    /// Devices are not what the daemon left: the death of the daemon may have cost what was not flushed.
+    /// Records a change of devices after the daemon's death: unflushed writes may be lost.
     pub fn devices_changed(&mut self) {
         self.blocks.iter_mut().for_each(|block| block.kept = None);
     }
 
-    /// Holds what was read of all blocks against what may be read.
+    /// Checks the read values of all blocks. If all are right, the read values become the known values.
     pub fn verify(&mut self, seen: &[Seen], level: Level) -> Result<(), String> {
         if let Level::Instant(from) = level {
             self.verify_instant(seen, from)?;
@@ -146,7 +146,7 @@ impl Blocks {
         Err(format!("{} blocks are wrong: {}", wrong.len(), wrong[..wrong.len().min(6)].join("; ")))
     }
 
-    /// What is wrong of what was read of all blocks.
+    /// Describes the wrong values among the read values of all blocks.
     pub fn wrong(&self, seen: &[Seen], level: Level) -> Vec<String> {
         let mut wrong = Vec::new();
         for (number, &seen) in seen.iter().enumerate() {
@@ -167,7 +167,7 @@ impl Blocks {
         wrong
     }
 
-    /// Whether there is an instant, not before `from`, at which all blocks were as they are.
+    /// Checks that the read values of all blocks equal the state of one instant, not before `from`.
     fn verify_instant(&self, seen: &[Seen], from: usize) -> Result<(), String> {
         let fits = |time: usize| {
             self.blocks.iter().zip(seen).all(|(block, seen)| match seen {
@@ -183,7 +183,7 @@ impl Blocks {
         }
     }
 
-    /// From now on the blocks are what was read.
+    /// Takes the read values as the known values of the blocks.
     fn note(&mut self, seen: &[Seen], level: Level) {
         self.time += 1;
         for (block, &seen) in self.blocks.iter_mut().zip(seen) {
@@ -208,7 +208,7 @@ impl Blocks {
         }
     }
 
-    /// With one copy, what was read is what there is, whatever follows.
+    /// With one copy, a read value is definite: no other value may appear later.
     pub fn collapse(&mut self) {
         for block in &mut self.blocks {
             if let Some(now) = block.now {
@@ -223,7 +223,7 @@ impl Block {
         self.history.iter().any(|entry| entry.1 == stamp)
     }
 
-    /// What it may have been at a time.
+    /// Possible stamps of the block at a time.
     fn at(&self, time: usize) -> Vec<u32> {
         let until: Vec<_> = self.history.iter().take_while(|entry| entry.0 <= time).collect();
         let sure = until.iter().rposition(|entry| entry.2).unwrap_or_default();

@@ -11,14 +11,14 @@ pub struct Client {
     cookie: u64,
 }
 
-/// How a request ended, if the connection lives: with bytes or without, or with the server's error number.
+/// Result of a request: a value, or the server's error number; an `io::Error` if the connection failed.
 pub type Reply<T> = io::Result<Result<T, u32>>;
 
 impl Client {
     /// Connects, and negotiates an export.
     ///
     /// # Errors
-    /// Those of the socket, and a server that does not speak as expected.
+    /// Errors of the socket, and unexpected replies of the server.
     pub fn open(socket: &Path, export: &str) -> io::Result<Client> {
         let stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -54,7 +54,7 @@ impl Client {
         self.ended()
     }
 
-    /// Sends a write, and does not wait for its end.
+    /// Sends a write, without waiting for the reply.
     pub fn write_unanswered(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.send(CMD_WRITE, offset, bytes.len() as u32, bytes)
     }
@@ -81,7 +81,7 @@ impl Client {
         Ok(if error == 0 { Ok(()) } else { Err(error) })
     }
 
-    /// The error number of a simple reply.
+    /// Receives a simple reply; returns its error number.
     fn reply(&mut self) -> io::Result<u32> {
         let reply: [u8; 16] = self.take()?;
         if reply[..4] != REPLY_MAGIC.to_be_bytes() || reply[8..] != self.cookie.to_be_bytes() {
@@ -97,7 +97,7 @@ impl Client {
     }
 }
 
-/// A request that takes longer hangs: the engine's own deadlines end after a minute.
+/// Longest request; a longer request hangs, because the engine's own deadlines end after a minute.
 const PATIENCE: Duration = Duration::from_secs(100);
 
 const FIXED_NEWSTYLE_NO_ZEROES: u32 = 3;

@@ -1,5 +1,5 @@
-//! A machine as Braid sees it: files that are devices, with names that change, and a state directory. Every
-//! command goes into a script that can be typed.
+//! A machine from Braid's view: files as devices, with changing names, and a state directory. Every command
+//! goes into a script that repeats the sequence.
 
 use crate::blocks::{BLOCK, CLUSTER};
 use serde_json::Value;
@@ -11,23 +11,23 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// What a step may end with: a fault of the programme that was tested, in a sentence.
+/// Result of a step; the error describes a fault of the tested program in a sentence.
 pub type Outcome<T = ()> = Result<T, String>;
 
-/// A file that is, was, or may become a device.
+/// A file that is, was or may become a device.
 #[derive(Clone, Debug)]
 pub struct File {
-    /// Which device of which volume it holds, by the device's UUID.
+    /// Volume and UUID of the device in the file.
     pub owner: Option<(usize, String)>,
-    /// Whether it is that device, as its daemon left it, and not a copy or something older.
+    /// True if the file is the device in its latest state, not a copy and not an older state.
     pub live: bool,
-    /// Whether it was cut, and lacks its end.
+    /// True if the file was truncated, and lacks its end.
     pub cut: bool,
-    /// Whether data lies at its start.
+    /// True if data lies at the start of the file.
     pub tail: bool,
-    /// In which opening of its volume it was used last.
+    /// Last opening of the volume that used the file.
     pub opening: u64,
-    /// Changes of its bytes are seen by this.
+    /// Size and time of modification, to detect changes.
     mark: (u64, i64, i64),
 }
 
@@ -37,20 +37,20 @@ pub struct Host {
     pub script: Vec<String>,
     /// Files in the directory, by letter.
     pub files: BTreeMap<char, File>,
-    /// Files out of reach, by the letter that they had.
+    /// Files out of reach, by their former letter.
     pub away: BTreeMap<char, File>,
-    /// Copies out of reach, by the letter of the original then.
+    /// Copies out of reach, by the letter of the original at the time of the copy.
     pub copies: BTreeMap<char, File>,
 }
 
-/// How a command ended.
+/// Exit status, report and stderr of a command.
 pub struct Ended {
     pub status: i32,
     pub report: Value,
     pub stderr: String,
 }
 
-/// A daemon that runs.
+/// A running daemon.
 pub struct Daemon {
     pub child: Child,
     pub socket: PathBuf,
@@ -59,7 +59,7 @@ pub struct Daemon {
 }
 
 impl Host {
-    /// In memory if there is room for that, since no power is cut here.
+    /// Creates a machine, in `/dev/shm` if present: no power is cut here, so memory suffices.
     pub fn new() -> Host {
         let place = match fs::metadata("/dev/shm") {
             Ok(_) => Path::new("/dev/shm"),
@@ -81,7 +81,7 @@ impl Host {
         }
     }
 
-    /// Whether files outlive a daemon in memory, as its log of pending changes must.
+    /// True if the machine lies in memory: only there the log of pending changes outlives a daemon.
     pub fn is_in_memory(&self) -> bool {
         self.directory.path().starts_with("/dev/shm")
     }
@@ -105,7 +105,7 @@ impl Host {
         Ok(ended)
     }
 
-    /// Starts a daemon, and waits until it is ready, or has ended.
+    /// Starts a daemon, and waits until the daemon is ready or has ended.
     pub fn serve(&mut self, words: &[&str]) -> Outcome<Result<Daemon, Ended>> {
         self.script.push(format!("braid {} &", words.join(" ")));
         let (stdout, log) = (self.path("daemon"), self.path(&format!("log.{}", words[1])));
@@ -151,7 +151,7 @@ impl Host {
         self.script.last_mut().unwrap().push_str(remark);
     }
 
-    /// Runs a command of the shell, which must succeed.
+    /// Runs a shell command. Panics if the command fails.
     pub fn shell(&mut self, line: String) {
         let ended =
             Command::new("sh").args(["-c", &line]).current_dir(self.directory.path()).output().unwrap();
@@ -159,7 +159,7 @@ impl Host {
         self.script.push(line);
     }
 
-    /// The letter of the file at a path, if it is one in the directory.
+    /// Letter of the file at a path, if the file lies in the directory.
     pub fn letter(&self, path: &str) -> Option<char> {
         let path = Path::new(path);
         let name = path.file_name()?.to_str()?;
@@ -171,13 +171,13 @@ impl Host {
         .then_some(letter)
     }
 
-    /// Takes note of a new file.
+    /// Registers a new file.
     pub fn add_file(&mut self, letter: char, tail: bool) {
         let mark = mark_of(&self.path(&file_name(letter)));
         self.files.insert(letter, File { owner: None, live: false, cut: false, tail, opening: 0, mark });
     }
 
-    /// Makes a disk that is full of something, but for zeros where the blocks of the model lie.
+    /// Makes a disk full of a pattern, with zeros at the blocks of the model.
     pub fn fill(&mut self, letter: char, clusters: Vec<u64>) {
         let mut bytes: Vec<u8> = (0..SIZE / 8).flat_map(|word| (word | 0xd15c << 48).to_le_bytes()).collect();
         for at in clusters {
@@ -187,7 +187,7 @@ impl Host {
         self.script.push(format!("# {} is full of something", file_name(letter)));
     }
 
-    /// Looks which files have changed since the last look, and takes note of that.
+    /// Returns files that have changed since the last call.
     pub fn changed(&mut self) -> Vec<char> {
         let root = self.directory.path().to_owned();
         let mut changed = Vec::new();
@@ -232,7 +232,7 @@ impl Host {
         self.copies.insert(letter, copy);
     }
 
-    /// Lays a copy where the letter says, over whatever is there.
+    /// Puts a copy of `of` at the letter `at`, in place of any file there.
     pub fn lay_copy(&mut self, of: char, at: char) {
         self.shell(format!("rm -f {1}; cp --sparse=always away/{0}.bak {1}", of, file_name(at)));
         let copy = self.copies[&of].clone();
@@ -240,14 +240,14 @@ impl Host {
         self.changed();
     }
 
-    /// All of a file becomes zeros.
+    /// Replaces all bytes of a file by zeros.
     pub fn blank(&mut self, letter: char) {
         let name = file_name(letter);
         self.shell(format!("truncate -s 0 {name}; truncate -s {SIZE} {name}"));
         self.add_file(letter, false);
     }
 
-    /// The file loses its end, and gets its size back.
+    /// Truncates a file to half, and restores its size with zeros.
     pub fn cut(&mut self, letter: char) {
         let name = file_name(letter);
         self.shell(format!("truncate -s {} {name}; truncate -s {SIZE} {name}", SIZE / 2));
@@ -255,7 +255,7 @@ impl Host {
         self.changed();
     }
 
-    /// Whether a file has a superblock in one of the places for it, whole or not.
+    /// True if a file has a superblock in one of the places for superblocks, whole or damaged.
     pub fn has_superblock(&self, letter: char) -> bool {
         let file = Bytes::open(self.path(&file_name(letter))).unwrap();
         let has_at = |offset: u64| {
@@ -265,7 +265,7 @@ impl Host {
         [0, 16 << 10, SIZE - (48 << 10), SIZE - (32 << 10), SIZE - (16 << 10)].into_iter().any(has_at)
     }
 
-    /// Zeros over the first two superblock copies of a file with these at its start.
+    /// Zeroes the first two copies of the superblock at the start of a file.
     pub fn wipe(&mut self, letter: char) {
         let file = fs::OpenOptions::new().write(true).open(self.path(&file_name(letter))).unwrap();
         file.write_all_at(&[0; 24 << 10], 0).unwrap();
@@ -275,18 +275,17 @@ impl Host {
 }
 
 impl Ended {
-    /// The kind of its error.
+    /// Kind of the command's error.
     pub fn kind(&self) -> Option<String> {
         self.report["error"]["kind"].as_str().map(str::to_owned)
     }
 
-    /// Why it failed.
+    /// Message of the command's error.
     pub fn message(&self) -> &str {
         self.report["error"]["message"].as_str().unwrap_or_default()
     }
 
-    /// A panic, a signal, an error of a kind that is not documented, and another kind's exit status are
-    /// faults.
+    /// Fails for a panic, a signal, an undocumented kind of error, and an exit status of another kind.
     fn judge(&self, words: &[&str]) -> Outcome {
         let expected = match self.kind().as_deref() {
             None => (0..=3).contains(&self.status) && self.report.is_object() && self.status != 2,
@@ -303,7 +302,7 @@ impl Ended {
 }
 
 impl Daemon {
-    /// Ends it by a signal; gives its exit status, none if the signal killed it.
+    /// Ends the daemon by a signal; returns the exit status, `None` if the signal killed the daemon.
     pub fn end(mut self, signal: rustix::process::Signal) -> Outcome<Option<i32>> {
         let process = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(process, signal).unwrap();
@@ -312,13 +311,13 @@ impl Daemon {
         Ok(status.code())
     }
 
-    /// A panic in its log is a fault.
+    /// Fails if the daemon's log contains a panic.
     pub fn judge(&self) -> Outcome {
         let log = fs::read_to_string(&self.log).unwrap_or_default();
         if log.contains("panicked") { Err(format!("the daemon panicked: {log}")) } else { Ok(()) }
     }
 
-    /// The last lines that it logged.
+    /// The daemon's log.
     pub fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
@@ -331,7 +330,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Waits for the end of a process; kills one that hangs, and gives nothing.
+/// Waits for the end of a process. Kills a hanging process, and returns `None`.
 fn wait(child: &mut Child) -> Option<ExitStatus> {
     let begun = Instant::now();
     while begun.elapsed() < PATIENCE {
@@ -355,13 +354,13 @@ fn mark_of(path: &Path) -> (u64, i64, i64) {
     (about.len(), about.mtime(), about.mtime_nsec())
 }
 
-/// The name of the file with a letter.
+/// Name of the file with a letter.
 pub fn file_name(letter: char) -> String {
     format!("{letter}.img")
 }
 
-/// Bytes of each file: all have the same size, so each may take the place of each other one.
+/// Bytes of each file: all files have equal sizes, so any file may replace any other.
 pub const SIZE: u64 = 16 << 20;
 
-/// Far more than anything takes here on a busy machine.
+/// Far longer than any command here runs on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);

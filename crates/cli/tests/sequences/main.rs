@@ -1,10 +1,11 @@
-//! The whole programme in drawn sequences: created, served, written, killed; files renamed, swapped, lost,
-//! copied, restored; the state directory lost or old; devices that come and leave. A model says what must be
-//! served, and what each block may read as.
+//! Random sequences of the whole program: volumes are created, served, written and killed; files are renamed,
+//! swapped, lost, copied and restored; the state directory is lost or old; devices are added and removed. A
+//! model predicts the volumes that must be served, and the values of each block.
 //!
-//! `BRAID_SEQUENCES=n` runs so many sequences, from seed `BRAID_SEQUENCE_SEED` on. A failing one is
-//! shortened, and printed with its commands; `BRAID_SEQUENCE='mirror; serve v- 0; …'` runs it again, and
-//! `BRAID_SEQUENCE=seed` the sequence of a seed. `BRAID_SEQUENCE_BINARY=path` is another `braid` to run.
+//! `BRAID_SEQUENCES=n` runs `n` sequences, from seed `BRAID_SEQUENCE_SEED` on. A failing sequence is
+//! shortened, and printed with its commands. `BRAID_SEQUENCE='mirror; serve v- 0; …'` repeats a printed
+//! sequence, and `BRAID_SEQUENCE=seed` the sequence of a seed. `BRAID_SEQUENCE_BINARY=path` selects another
+//! `braid`.
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
@@ -23,12 +24,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use world::{Counts, World};
 
-/// Sequences in `make test`.
+/// Number of sequences in `make test`.
 const USUAL: u64 = 500;
 
-/// What failed once, shortened.
+/// Sequences that failed once, shortened.
 const FOUND: &[&str] = &[
-    // Files in shared memory were taken for block devices: under another name they were not found.
+    // Files in shared memory were taken for block devices, and not found under another name.
     "ssd-first; swap ma 0; serve w- 0; serve v- 0",
     "cache; save-state v- 0; serve v- 0; add v- 1; stop v- 0; load-state v- 0; serve v- 0",
 ];
@@ -91,7 +92,7 @@ fn printed_sequence_parses_to_the_same_plan() {
     }
 }
 
-/// After so many failing sequences no more are begun.
+/// Number of failing sequences after which no further sequence starts.
 const MOST_FAILURES: usize = 4;
 
 fn run(plan: &Plan) -> (Result<(), String>, Option<World>) {
@@ -101,7 +102,8 @@ fn run(plan: &Plan) -> (Result<(), String>, Option<World>) {
     }
 }
 
-/// Leaves out steps as long as a sequence fails in the same way, and says what is left, and what it runs.
+/// Removes steps while the sequence still fails in the same way. Returns the shortened sequence and its
+/// commands.
 fn shorten(seed: u64, fault: String) -> String {
     let mut plan = Plan::draw(seed);
     let same = |one: &str, other: &str| one.split_whitespace().take(4).eq(other.split_whitespace().take(4));

@@ -1,5 +1,5 @@
-//! Serving a volume: a sound volume is served, each block reads as it must, and files of others stay as
-//! they are.
+//! Serving a volume: a sound volume is served, each block reads as the model predicts, and files of other
+//! volumes stay unchanged.
 
 use crate::blocks::{BLOCK, CLUSTER, CLUSTERS, Level, Seen};
 use crate::client::Client;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::time::{Duration, Instant};
 
 impl World {
-    /// Serves a volume as it is.
+    /// Serves a volume without options; true if the volume is served.
     pub fn serve(&mut self, index: usize) -> Outcome<bool> {
         let expected = self.volumes[index].expected(&self.host);
         let found = self.describe(index);
@@ -24,7 +24,7 @@ impl World {
         }
     }
 
-    /// Serves a volume with whatever an administrator may say, after the messages of refusals.
+    /// Serves a volume, with all options that messages of refusals advise.
     pub fn force(&mut self, index: usize) -> Outcome {
         if self.volumes[index].name.is_none() {
             self.import(index, None, true)?;
@@ -116,7 +116,7 @@ impl World {
         Ok(Ok(()))
     }
 
-    /// Asks the daemon of a volume for its state.
+    /// Requests the status of a served volume.
     pub fn status(&mut self, index: usize) -> Outcome<Value> {
         let name = self.volumes[index].name.clone().unwrap_or_default();
         let ended = self.host.braid(&["status", &name])?;
@@ -126,7 +126,7 @@ impl World {
         }
     }
 
-    /// Takes note of the places of a volume that is served. `new`: files that it may have got since.
+    /// Updates the places of a served volume from its status. `new`: files of possible new devices.
     pub fn refresh(&mut self, index: usize, new: &[char]) -> Outcome<Value> {
         let report = self.status(index)?;
         let before = std::mem::take(&mut self.volumes[index].places);
@@ -163,7 +163,7 @@ impl World {
         Ok(report)
     }
 
-    /// Only what another daemon writes may have changed.
+    /// Fails if a file has changed, except files of served volumes.
     pub fn judge_untouched(&mut self, by: &str) -> Outcome {
         for letter in self.host.changed() {
             let owner = self.host.files[&letter].owner.as_ref();
@@ -174,7 +174,7 @@ impl World {
         Ok(())
     }
 
-    /// Only the volume's own devices may have changed.
+    /// Fails if a file has changed, except devices of this volume and of other served volumes.
     pub fn judge_changes(&mut self, index: usize) -> Outcome {
         for letter in self.host.changed() {
             let file = &self.host.files[&letter];
@@ -188,7 +188,7 @@ impl World {
         Ok(())
     }
 
-    /// Reads all blocks, and holds them against the model.
+    /// Reads all blocks, and compares the values with the model.
     pub fn verify(&mut self, index: usize, level: Level) -> Outcome {
         let mut seen = Vec::new();
         for cluster in 0..CLUSTERS {
@@ -223,7 +223,7 @@ impl World {
         reply.map(Result::ok).map_err(|error| format!("a read at {offset}: {error}: {}", log()))
     }
 
-    /// Waits until all copies of a volume that is served are up to date.
+    /// Waits until all copies of a served volume are up to date.
     pub fn settle(&mut self, index: usize) -> Outcome {
         self.flush(index)?;
         let begun = Instant::now();
@@ -255,7 +255,7 @@ impl World {
         self.wait_for_note(index, |outdated| !outdated)
     }
 
-    /// Waits until the record says of all places, or of any, that they are outdated.
+    /// Waits until `holds` accepts the state of the record; its argument is true if any device is outdated.
     pub fn wait_for_note(&mut self, index: usize, holds: impl Fn(bool) -> bool) -> Outcome {
         let name = self.volumes[index].name.clone().unwrap_or_default();
         let path = self.host.path(&format!("state/{name}/volume.json"));

@@ -1,7 +1,7 @@
-//! What a sequence does: a kind of volume and steps, drawn from a seed, and as a text that is read back.
+//! Plan of a sequence: a kind of volume and steps, drawn from a seed, printed and parsed as text.
 //!
-//! All steps are drawn before anything runs. A step that makes no sense when its turn comes does nothing. So
-//! any part of a sequence is a sequence, and a failing sequence is shortened by leaving out steps.
+//! All steps are drawn before any step runs. A step that is impossible at its turn does nothing. Therefore
+//! any part of a sequence is a sequence, and removing steps shortens a failing sequence.
 
 use braid_base::Rng;
 use std::fmt;
@@ -14,7 +14,7 @@ pub struct Plan {
     pub steps: Vec<Step>,
 }
 
-/// What the first volume is made of; the second one is always a mirror.
+/// Kind of the first volume; the second volume is always a mirror.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     Alone,
@@ -33,7 +33,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// How `braid create` names it, its devices, and the options. The files of a volume have letters in turn.
+    /// Name of the kind, and devices and options for `braid create`. The files of a volume have letters in
+    /// turn.
     pub fn options(self) -> (&'static str, &'static [&'static str], &'static [&'static str]) {
         let one_of_each: &[&str] = &["--ssd", "--hdd"];
         let with_tail: &[&str] = &["--ssd", "--hdd,layout=tail"];
@@ -60,7 +61,7 @@ impl Kind {
         }
     }
 
-    /// Whether a disk is the volume, byte for byte.
+    /// True if the volume adopts a disk, which is equal to the volume byte for byte.
     pub fn is_adopted(self) -> bool {
         matches!(self, Kind::Adopted | Kind::AdoptedBack)
     }
@@ -82,15 +83,15 @@ impl Kind {
     ];
 }
 
-/// One step: a verb, the volume or the files that it is about, and numbers.
+/// One step: a verb, a volume or files, and a number.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Step {
     pub verb: Verb,
-    /// `v` or `w`: the volume; or the letter of a file.
+    /// The volume (`v` or `w`), or the letter of a file.
     pub whom: char,
-    /// Another file.
+    /// Letter of a second file.
     pub other: char,
-    /// A place, a cluster of blocks, an instant.
+    /// A place, a cluster of blocks, or an instant.
     pub number: u32,
 }
 
@@ -106,11 +107,11 @@ macro_rules! verbs {
 
 verbs! {
     Serve "serve",
-    // Serves it with all that the messages of refusals advise.
+    // Serves the volume with all options that messages of refusals advise.
     Force "force",
     Stop "stop",
     Kill "kill",
-    // Kills it while writes are under way.
+    // Kills the daemon while writes are in flight.
     Burst "burst",
     Write "write",
     Flush "flush",
@@ -123,10 +124,10 @@ verbs! {
     Wipe "wipe",
     Away "away",
     Back "back",
-    // Keeps a copy of a file elsewhere, as a backup.
+    // Keeps a copy of a file out of reach, as a backup.
     Copy "copy",
     Restore "restore",
-    // Lays the copy beside the file.
+    // Puts the copy beside the file.
     Beside "beside",
     SaveState "save-state",
     LoadState "load-state",
@@ -144,11 +145,11 @@ verbs! {
     Status "status",
 }
 
-/// Files of the first and of the second volume, and of devices that come later.
+/// Files of the first volume, of the second volume, and of later devices.
 pub const FILES: [&str; 3] = ["abc", "mn", "pqrs"];
 
 impl Plan {
-    /// The sequence of a seed.
+    /// Draws the sequence of a seed.
     pub fn draw(seed: u64) -> Plan {
         let mut rng = Rng::new(seed ^ 0x5e95_e9ce);
         let kind = match rng.chance(0.1) {
@@ -188,9 +189,9 @@ impl Plan {
     }
 }
 
-/// Accidents that take several steps in the right order, which drawing alone seldom finds.
+/// Accidents of several steps in the right order, which random drawing seldom finds.
 const STORIES: &[&str] = &[
-    // Half of a mirror is away, comes back, and then the other half goes.
+    // Half of a mirror is away and returns, and then the other half is away.
     "away bb 0; force v- 0; write v- 0; flush v- 0; kill v- 0; back v- 0; away aa 0; serve v- 0",
     "away aa 0; force v- 0; write v- 1; stop v- 0; back v- 0; away bb 0; serve v- 0",
     "serve v- 0; fail v- 0; write v- 0; flush v- 0; stop v- 0; away bb 0; serve v- 0",
@@ -199,18 +200,18 @@ const STORIES: &[&str] = &[
     // One device is restored from a backup.
     "copy aa 0; serve v- 0; write v- 0; stop v- 0; restore aa 0; serve v- 0",
     "copy bb 0; serve v- 0; write v- 1; kill v- 0; away bb 0; beside bb 0; serve v- 0",
-    // The state directory is.
+    // The state directory is restored from a backup, or lost.
     "save-state v- 0; serve v- 0; fail v- 0; write v- 0; stop v- 0; load-state v- 0; serve v- 0",
     "save-state v- 0; serve v- 0; replace v- 1; settle v- 0; write v- 2; stop v- 0; load-state v- 0; serve v- 0",
     "lose-state v- 0; away aa 0; force v- 0; write v- 1",
-    // The disk behind a lost SSD.
+    // The SSD is lost, and the volume is recovered from the disk.
     "serve v- 0; write v- 0; settle v- 0; write v- 1; burst v- 0; away aa 0; recover v- 0; serve v- 0; settle v- 0",
     "serve v- 0; write v- 0; write v- 1; flush v- 0; kill v- 0; blank aa 0; recover v- 0; force v- 0; write v- 3",
-    // Names change between two volumes, one of which lacks a device.
+    // Names change between two volumes, and one volume lacks a device.
     "away aa 0; rename ba 0; rename mb 0; serve w- 0; serve v- 0; write v- 0; write w- 1; kill v- 0; serve v- 0",
 ];
 
-/// What is done while a volume is served, by weight.
+/// Steps on a served volume, with weights.
 const SERVED: &[(u64, Verb)] = &[
     (10, Verb::Write),
     (5, Verb::Flush),
@@ -260,7 +261,7 @@ fn draw_one_of(rng: &mut Rng, of: &[(u64, Verb)]) -> Verb {
 }
 
 impl Verb {
-    /// Whether it is about files, and not about a volume.
+    /// True if the verb applies to files, not to a volume.
     pub fn is_of_file(self) -> bool {
         use Verb::*;
         matches!(self, Swap | Rename | Cut | Blank | Wipe | Away | Copy | Restore | Beside)

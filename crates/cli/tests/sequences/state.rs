@@ -1,4 +1,4 @@
-//! The memory of a host and its loss: the state directory, imports, recoveries, and looks at volumes at rest.
+//! State of a host and its loss: the state directory, imports, recoveries, and checks of volumes at rest.
 
 use crate::host::{Outcome, file_name};
 use crate::plan::{Kind, Verb};
@@ -6,7 +6,7 @@ use crate::volume::{Found, Volume, letter_of};
 use crate::world::World;
 use std::collections::BTreeMap;
 
-/// A copy of the state directory: of each volume its name, the letters of its places, and its last opening.
+/// A copy of the state directory: for each volume the name, the letters of its places, and its last opening.
 pub struct Saved(Vec<SavedVolume>);
 
 struct SavedVolume {
@@ -49,19 +49,20 @@ impl World {
         }
     }
 
-    /// Imports all files of a volume: under another name if there is a number, and `without` lost devices.
+    /// Imports all files of a volume; with `number`, under another name; with `without`, without lost
+    /// devices.
     pub fn import(&mut self, index: usize, number: Option<u32>, without: bool) -> Outcome {
         let volume = &self.volumes[index];
         let of_it = |file: &crate::host::File| file.owner.as_ref().is_some_and(|owner| owner.0 == index);
         let letters: Vec<char> =
             self.host.files.iter().filter(|(_, file)| of_it(file)).map(|(&letter, _)| letter).collect();
-        // A device that has been removed has none any more.
+        // A removed device has no superblock.
         let letters: Vec<char> =
             letters.into_iter().filter(|&letter| self.host.has_superblock(letter)).collect();
         let lacking = volume.places_that(&self.host, |_, found| found == Found::Gone);
         let whole = volume.places_that(&self.host, |_, found| found != Found::Intact).is_empty();
         let strangers = letters.len() > volume.places.len();
-        // A disk that was adopted has no superblock.
+        // An adopted disk has no superblock.
         if letters.is_empty() || volume.kind.is_adopted() {
             return Ok(());
         }
@@ -79,7 +80,7 @@ impl World {
         self.judge_untouched("an import")?;
         let volume = &mut self.volumes[index];
         if let Some(kind) = ended.kind() {
-            // A volume that is known needs no import.
+            // A known volume needs no import.
             let must = whole
                 && !strangers
                 && !volume.in_flux
@@ -114,7 +115,7 @@ impl World {
         Ok(())
     }
 
-    /// Makes the disk that keeps epochs the volume; says whether that was done.
+    /// Recovers the volume from the disk with epochs; true if the recovery was done.
     pub fn recover(&mut self, index: usize) -> Outcome<bool> {
         let volume = &self.volumes[index];
         let Some(name) = volume.name.clone() else { return Ok(false) };
@@ -152,7 +153,7 @@ impl World {
         Ok(true)
     }
 
-    /// Checks a volume at rest: what can be served whole has no damage that loses bytes.
+    /// Checks a volume at rest: a volume that can be served completely has no damage with loss.
     pub fn check(&mut self, index: usize) -> Outcome {
         let Some(name) = self.volumes[index].name.clone() else { return Ok(()) };
         let volume = &self.volumes[index];
@@ -168,7 +169,7 @@ impl World {
         }
     }
 
-    /// Asks for the state of a volume, served or not, and of all.
+    /// Requests the status: of the volume if served, otherwise of all volumes.
     pub fn look(&mut self, index: usize) -> Outcome {
         if self.volumes[index].daemon.is_some() {
             return self.status(index).map(drop);

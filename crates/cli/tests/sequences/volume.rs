@@ -1,4 +1,4 @@
-//! What the model knows of a volume: its places, which devices have all of it, and what an opening must do.
+//! Model of a volume: its places, devices with complete data, and the expected result of an opening.
 
 use crate::blocks::{Blocks, Level};
 use crate::client::Client;
@@ -7,31 +7,31 @@ use crate::plan::Kind;
 use crate::world::GIVEN_UP_IS_REMEMBERED;
 use std::collections::BTreeMap;
 
-/// A place in the volume's table of devices that has a device.
+/// A place with a device in the volume's table of devices.
 #[derive(Clone, Debug)]
 pub struct Place {
     pub uuid: String,
     pub is_ssd: bool,
-    /// Whether it is the disk that was adopted, which is looked for at its path alone.
+    /// True for the adopted disk; Braid looks for an adopted disk only at its path.
     pub is_adopted: bool,
-    /// Whether the device had all that it should when the volume was used last.
+    /// True if the device had all its data at the last use of the volume.
     pub good: bool,
-    /// The letter of the path in the record.
+    /// Letter of the path in the record.
     pub noted: Option<char>,
 }
 
-/// What became of the device of a place since it was used last.
+/// State of a place's device since its last use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Found {
-    /// It is there, under whatever name.
+    /// The device is present, under any name.
     Intact,
-    /// It is there, and a copy of it takes its place, or may.
+    /// The device is present, and a copy takes its place, or may.
     Doubled,
-    /// An older copy is there alone.
+    /// Only an older copy is present.
     Old,
-    /// It was cut, and has its size again.
+    /// The device was truncated, and has its size again.
     Cut,
-    /// It is not there.
+    /// The device is absent.
     Gone,
 }
 
@@ -39,26 +39,26 @@ pub enum Found {
 pub struct Volume {
     pub index: usize,
     pub kind: Kind,
-    /// By which name the state directory knows it.
+    /// Name of the volume in the state directory.
     pub name: Option<String>,
     pub size: u64,
     pub places: BTreeMap<usize, Place>,
-    /// Whether all copies were seen up to date, and nothing has changed that since.
+    /// True if all copies were seen up to date, without a relevant change since.
     pub settled: bool,
-    /// Whether devices were coming or leaving.
+    /// True if devices were being added or removed.
     pub in_flux: bool,
     pub clean: bool,
-    /// Whether the state directory may know less of the devices than it did.
+    /// True if the state directory may have lost knowledge about the devices.
     pub doubt: bool,
-    /// Whether a device that had all was given up, so that the others were used apart from it.
+    /// True if a device with all data was excluded, and the other devices continued without the device.
     pub apart: bool,
-    /// Whether some of it was given up, and reads as errors.
+    /// True if some data was discarded, and reads as errors.
     pub lossy: bool,
-    /// Whether nothing opens it any more, and rightly.
+    /// True if the volume can rightly not be opened any more.
     pub dead: bool,
-    /// The disk was made the volume, which is as it was after this instant.
+    /// Set if the volume was recovered from the disk alone: its state is not older than this instant.
     pub recovered: Option<usize>,
-    /// At this instant the disk that keeps epochs had all.
+    /// Instant at which the disk with epochs had all data.
     pub on_disk: Option<usize>,
     pub openings: u64,
     pub blocks: Blocks,
@@ -66,7 +66,7 @@ pub struct Volume {
     pub client: Option<Client>,
 }
 
-/// What an opening must do, and what the volume must read as if it succeeds.
+/// Expected result of an opening, and strictness of reads after a successful opening.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Expected {
     pub must_open: bool,
@@ -105,19 +105,19 @@ impl Volume {
         matches!(self.kind, Kind::Pass | Kind::Epochs)
     }
 
-    /// Where a cluster of blocks lies.
+    /// Offset of a cluster of blocks.
     pub fn offset(&self, cluster: usize) -> u64 {
         let stride = self.size / crate::blocks::CLUSTERS as u64;
         stride / 4096 * 4096 * cluster as u64
     }
 
-    /// Where the blocks lie in a volume of this size.
+    /// Sets the size of the volume; returns the offsets of all clusters.
     pub fn blocks_within(&mut self, size: u64) -> Vec<u64> {
         self.size = size;
         (0..crate::blocks::CLUSTERS).map(|cluster| self.offset(cluster)).collect()
     }
 
-    /// What became of the device of a place.
+    /// State of a place's device.
     pub fn found(&self, place: usize, host: &Host) -> Found {
         let Place { uuid, noted, is_adopted, .. } = &self.places[&place];
         let of_it = |file: &&crate::host::File| {
@@ -140,7 +140,7 @@ impl Volume {
         }
     }
 
-    /// Places with this finding.
+    /// Places that meet `holds`.
     pub fn places_that(&self, host: &Host, holds: impl Fn(&Place, Found) -> bool) -> Vec<usize> {
         let places = self.places.iter().map(|(&index, place)| (index, place));
         places
@@ -149,7 +149,7 @@ impl Volume {
             .collect()
     }
 
-    /// What an opening without options must do.
+    /// Expected result of an opening without options.
     pub fn expected(&self, host: &Host) -> Expected {
         let lacking = self.places_that(host, |place, found| place.good && found != Found::Intact);
         let intact = self.places_that(host, |place, found| place.good && found == Found::Intact);
@@ -160,17 +160,17 @@ impl Volume {
             Found::Doubled | Found::Old | Found::Cut => true,
         });
         let has_old = !self.places_that(host, |_, found| found == Found::Old).is_empty();
-        // With one copy, a device that was given up may be taken for the newest when it is back.
+        // With one copy, an excluded device may be taken for the newest after its return.
         let given_up = self.places_that(host, |place, found| !place.good && found == Found::Intact);
         let is_used_again = intact.is_empty() || (self.apart && !given_up.is_empty());
         let is_forgotten = !GIVEN_UP_IS_REMEMBERED && !self.is_mirrored() && is_used_again;
         let is_enough = lacking.is_empty() || (lacking.len() == 1 && self.may_lack(lacking[0]));
-        // Of a disk that was adopted the state directory alone tells.
+        // Only the state directory has knowledge of an adopted disk.
         let is_told = !self.doubt || (absent.is_empty() && !self.kind.is_adopted());
         let must_open = self.name.is_some() && !self.dead && is_enough && is_told && confusing.is_empty();
         let level = match self.recovered {
             Some(from) => Level::Instant(from),
-            // Nothing is there that tells of anything newer.
+            // No present device has knowledge of newer data.
             None if intact.is_empty() && (self.doubt || has_old) => Level::Older,
             None if is_forgotten => Level::Older,
             None if self.doubt && !lacking.is_empty() => Level::Older,
@@ -179,7 +179,7 @@ impl Volume {
         Expected { must_open, level }
     }
 
-    /// Whether the volume has all without the device of this place.
+    /// True if the volume has all data without the device of this place.
     pub fn may_lack(&self, place: usize) -> bool {
         if self.kind == Kind::Adopted {
             return self.places[&place].is_ssd && !self.in_flux && !self.doubt;
@@ -189,18 +189,18 @@ impl Volume {
             return false;
         }
         match (self.kind, self.places[&place].is_ssd) {
-            // The SSDs always have all.
+            // The SSDs always have all data.
             (Kind::Pass | Kind::Epochs, false) => true,
-            // That a copy has caught up may not be in the journal yet when the daemon dies.
+            // After a kill, the journal may not yet contain the end of a copy's resync.
             (Kind::Pass, true) => self.settled && self.clean,
-            // The disk is made the volume by name.
+            // Only `braid recover` makes the disk the volume.
             (Kind::Epochs, true) => false,
             _ => self.settled,
         }
     }
 }
 
-/// The letter of a volume.
+/// Letter of a volume.
 pub fn letter_of(index: usize) -> char {
     ['v', 'w'][index]
 }

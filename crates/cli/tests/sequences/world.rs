@@ -1,4 +1,4 @@
-//! One sequence as it runs: the machine, its volumes, and each step done to them.
+//! Execution of one sequence: the machine, its volumes, and each step.
 
 use crate::blocks::{BLOCK, CLUSTER, CLUSTERS, Level};
 use crate::host::{Host, Outcome, SIZE, file_name};
@@ -8,16 +8,17 @@ use crate::volume::{Found, Volume, letter_of};
 use rustix::process::Signal;
 use std::time::Duration;
 
-/// Whether what was acknowledged outlives a daemon that is killed.
+/// True if acknowledged writes outlive a killed daemon.
 pub const DEATH_KEEPS_ACKNOWLEDGED: bool = true;
 
-/// Whether a device that was cut counts as one that lacks all.
+/// True if a truncated device counts as a device without data.
 pub const CUTS_ARE_NOTICED: bool = true;
 
-/// Whether a volume of one copy is refused if its devices were given up, and those that went on are away.
+/// True if a volume with one copy is refused when only excluded devices are present, and the newer devices
+/// are away.
 pub const GIVEN_UP_IS_REMEMBERED: bool = true;
 
-/// What happened, over all sequences.
+/// Counts of events over all sequences.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Counts {
     pub served: usize,
@@ -43,7 +44,8 @@ impl World {
         Ok(world)
     }
 
-    /// Runs a sequence, and a last step by which everything must be well again as far as it can be.
+    /// Runs a sequence. Afterwards brings all devices back, and checks that the volumes work again as far as
+    /// possible.
     pub fn run(&mut self, plan: &Plan) -> Outcome {
         for step in &plan.steps {
             self.host.script.push(format!("# {step}"));
@@ -92,7 +94,7 @@ impl World {
             self.host.add_file(letter, option.contains("tail") || option.contains("adopt"));
             self.host.files.get_mut(&letter).unwrap().owner = Some((index, String::new()));
         }
-        // Which device has which UUID, a first opening tells.
+        // A first opening tells the UUID of each device.
         let daemon = self.host.serve(&["serve", &letter_of(index).to_string()])?;
         let daemon = daemon.map_err(|refused| format!("a new volume is refused: {}", refused.message()))?;
         self.volumes[index].daemon = Some(daemon);
@@ -148,7 +150,7 @@ impl World {
         }
     }
 
-    /// Whether a daemon has this file.
+    /// True if the file's volume is served.
     fn is_busy(&self, letter: char) -> bool {
         let owner = self.host.files.get(&letter).and_then(|file| file.owner.as_ref());
         owner.is_some_and(|(volume, _)| self.volumes[*volume].daemon.is_some())
@@ -189,13 +191,14 @@ impl World {
         Ok(())
     }
 
-    /// Whether a copy is one of an adopted disk: a small change of that without a mount may not be noticed.
+    /// True for a copy of an adopted disk: Braid may not notice a small change of an adopted disk without a
+    /// mount.
     fn is_of_adopted_disk(&self, copy: char) -> bool {
         let Some((volume, uuid)) = &self.host.copies[&copy].owner else { return false };
         self.volumes[*volume].places.values().any(|place| place.is_adopted && place.uuid == *uuid)
     }
 
-    /// A copy that was laid down is the device itself if this has gone, and was not used since.
+    /// Marks a restored copy as the device itself if the device is gone and was not used since the copy.
     fn note_copy(&mut self, of: char, at: char) {
         let copy = self.host.copies[&of].clone();
         let Some((volume, _)) = &copy.owner else { return };
@@ -230,7 +233,7 @@ impl World {
         self.look_at_disk(index)
     }
 
-    /// A disk that was adopted has all that was flushed, unless the cache may be ahead of it.
+    /// Checks that an adopted disk has all flushed data, unless a write-back cache may hold newer data.
     fn look_at_disk(&mut self, index: usize) -> Outcome {
         let volume = &self.volumes[index];
         let disk = volume.places.values().find(|place| place.is_adopted).and_then(|place| place.noted);
@@ -255,7 +258,7 @@ impl World {
         Ok(Some(status))
     }
 
-    /// Writes are under way when the daemon dies.
+    /// Kills the daemon while writes are in flight.
     fn burst(&mut self, index: usize, number: u32) -> Outcome {
         let volume = &mut self.volumes[index];
         for i in 0..4 {
@@ -337,7 +340,7 @@ impl World {
         Ok(())
     }
 
-    /// A letter that no file has or had.
+    /// Letter of a later device that no file uses.
     fn free_letter(&self) -> Option<char> {
         let host = &self.host;
         FILES[2].chars().find(|letter| !host.files.contains_key(letter) && !host.away.contains_key(letter))

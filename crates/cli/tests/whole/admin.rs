@@ -1,5 +1,4 @@
-//! The admin socket, as other programmes speak to it: whatever they send, the daemon answers in a line and
-//! goes on.
+//! The admin socket, as used by other programs: the daemon answers every input with a line, and continues.
 
 use crate::machine::{Machine, have, have_block_devices, number, qemu_io_ok};
 use serde_json::Value;
@@ -18,11 +17,11 @@ impl Connection {
     }
 
     fn send(&mut self, text: &str) {
-        // The daemon may have ended the connection already; its last words are read all the same.
+        // The daemon may have closed the connection already; its last reply is read nevertheless.
         let _ = self.0.get_mut().write_all(text.as_bytes());
     }
 
-    /// The next reply, none if the daemon ended the connection.
+    /// Returns the next reply; `None` if the daemon closed the connection.
     fn reply(&mut self) -> Option<Value> {
         let mut line = String::new();
         let read = self.0.read_line(&mut line).ok().filter(|&count| count > 0);
@@ -40,7 +39,7 @@ fn requests_are_answered_in_order_and_nonsense_with_an_error() {
     machine.create("vault", &[]);
     let _daemon = machine.serve(&["vault"]);
     let mut connection = Connection::open(&machine);
-    // Two in one piece, and one in two pieces.
+    // Two requests in one piece, and one request in two pieces.
     connection.send(
         "{\"version\":1,\"request\":\"policy\"}\n{\"version\":1,\"request\":\"flush\"}\n{\"version\":1,",
     );
@@ -74,7 +73,7 @@ fn connection_beyond_the_limit_is_refused_as_busy() {
     assert_eq!(machine.json(&["status", "vault"])["served"], true);
 }
 
-/// A client that holds its connection, and one that asks for the stop.
+/// One client keeps its connection open, and another client requests the stop.
 #[test]
 fn stop_waits_for_a_limited_time_and_reports_the_outcome() {
     if !have(&["qemu-io"]) {
@@ -91,13 +90,13 @@ fn stop_waits_for_a_limited_time_and_reports_the_outcome() {
     assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
     assert_eq!(daemon.wait().status, 0);
     machine.refused(&["stop", "vault"], "not_served", &["vault"]);
-    // What was written is there though no client flushed it.
+    // Written data is present, although no client flushed.
     let daemon = machine.serve(&["vault"]);
     qemu_io_ok(&daemon.uri, &["read -P 1 0 1M"]);
 }
 
-/// The daemon cannot take the file from a block device that a program has open; it waits a while, and then
-/// ends all the same, with a status that says so.
+/// A program has the block device open, so the daemon cannot remove the file beneath. The daemon waits for a
+/// limited time, and then ends with a failure status.
 #[test]
 fn daemon_with_open_block_device_ends_without_loss() {
     if !have_block_devices() {
@@ -121,7 +120,7 @@ fn daemon_with_open_block_device_ends_without_loss() {
     std::fs::File::open(&device).unwrap().read_exact_at(&mut bytes, 0).unwrap();
     assert!(bytes.iter().all(|&byte| byte == 5));
     assert!(number(&machine.json(&["status", "vault"]), "mapped_bytes") > 0.0);
-    // No process has the device open now: the daemon detaches it itself.
+    // No process has the device open now: the daemon detaches the device.
     assert_eq!(daemon.terminate().status, 0);
     machine.refused(&["detach", "vault"], "invalid", &["vault"]);
 }

@@ -1,4 +1,4 @@
-//! A disk with a file system on it that a volume adopts, and that is a plain disk again at the end.
+//! A volume adopts a disk with a file system; at the end the disk is a plain disk again.
 
 use crate::machine::{Machine, client, have, have_block_devices, number, qemu_io_ok};
 use crate::replace::wait_until;
@@ -7,7 +7,7 @@ use std::path::Path;
 const CREATE: [&str; 6] = ["create", "vault", "--adopt", "disk.img", "--ssd", "fast.img,size=64MiB"];
 const WRITE_BACK: [&str; 2] = ["--policy", "cache,mode=write-back"];
 
-/// An image of 64 MiB and 5 sectors, with an ext4 that holds a letter if this machine has what that needs.
+/// Makes an image of 64 MiB and 5 sectors, with ext4 and a letter if this machine has the tools.
 fn image(machine: &Machine, with_letter: bool) {
     let file = std::fs::File::create(machine.path("disk.img")).unwrap();
     file.set_len((64 << 20) + 5 * 512).unwrap();
@@ -21,7 +21,7 @@ fn image(machine: &Machine, with_letter: bool) {
     }
 }
 
-/// Does something with the file system on the image, past Braid.
+/// Mounts the file system on the image without Braid, and runs `work`.
 fn mounted(machine: &Machine, work: impl FnOnce(&Path)) {
     let (image, mnt) = (machine.path("disk.img"), machine.path("plain"));
     std::fs::create_dir_all(&mnt).unwrap();
@@ -34,7 +34,7 @@ fn check_file_system(machine: &Machine) {
     client("e2fsck", &["-f", "-n", machine.path("disk.img").to_str().unwrap()]);
 }
 
-/// The whole life: adopt, mount, write, give back.
+/// Life of an adopted disk: adopt, mount, write, give back.
 #[test]
 fn adopted_file_system_is_returned_with_all_writes() {
     if !have_block_devices() || !have(&["mkfs.ext4", "e2fsck", "mount"]) {
@@ -60,7 +60,7 @@ fn adopted_file_system_is_returned_with_all_writes() {
     machine.ok(&["detach", "vault"]);
     let status = machine.json(&["status", "vault"]);
     assert!(number(&status, "extra_bytes") > 0.0 && status["devices"][1]["adopted"] == true, "{status}");
-    // It outlives its daemon.
+    // The volume outlives its daemon.
     assert_eq!(vault.terminate().status, 0);
     let vault = machine.serve(&["vault"]);
     machine.ok(&["device", "remove", "vault", "d0"]);
@@ -69,14 +69,14 @@ fn adopted_file_system_is_returned_with_all_writes() {
     wait_until("its superblock is erased", || {
         std::fs::read(machine.path("fast.img")).unwrap()[..8192].iter().all(|&byte| byte == 0)
     });
-    // The volume goes on without it, which is how it should be: it called itself DEGRADED for ever.
+    // The volume continues without the SSD and is not degraded. Once, `status` said DEGRADED for ever.
     let status = machine.ok(&["status", "vault"]);
     assert!(!status.contains("DEGRADED") && status.contains("NOTE"), "{status}");
     machine.ok(&["attach", "vault", "--mount", "mnt"]);
     std::fs::write(machine.path("mnt/last"), "without a cache").unwrap();
     machine.ok(&["detach", "vault"]);
     assert_eq!(vault.terminate().status, 0);
-    // It named a path "removed", and an import that does not exist.
+    // Once, the message named a path "removed" and an impossible import.
     let forgotten = machine.ok(&["forget", "vault"]);
     assert!(forgotten.contains("disk.img") && !forgotten.contains("import"), "{forgotten}");
     assert!(!machine.state().join("vault").exists());
@@ -109,11 +109,11 @@ fn missing_ssd_blocks_serve_only_while_holding_sole_copy() {
     assert_eq!(status, 3, "a device is missing");
     machine.ok(&["device", "remove", "vault", "d0"]);
     wait_until("the lost SSD is forgotten", || machine.braid(&["status", "vault"]).status == 0);
-    // Another one, with blocks that nothing else holds.
+    // Another SSD, with blocks that no other device holds.
     machine.ok(&["device", "add", "vault", "--ssd", "new.img,size=64MiB"]);
     machine.ok(&["policy", "vault", "cache,mode=write-back"]);
     assert_eq!(vault.terminate().status, 0);
-    // Blocks may be written back before the daemon is killed: then once more.
+    // If all blocks are written back before the daemon is killed, try again.
     loop {
         let vault = machine.serve(&["vault"]);
         qemu_io_ok(&vault.uri, &["write -P 7 61M 64k", "flush"]);
@@ -163,7 +163,7 @@ fn unsuitable_adopted_disks_are_refused_by_name() {
     machine.refused(&again, "invalid", &["disk.img", "vault"]);
     machine.refused(&["device", "replace", "vault", "d0", "other.img,size=64MiB"], "unsupported", &["d0"]);
     machine.refused(&["forget", "vault"], "degraded", &["d0", "braid forget vault --force"]);
-    // Another disk, and one that has grown.
+    // Another disk, and a disk that has grown.
     std::fs::rename(machine.path("disk.img"), machine.far_away("aside.img")).unwrap();
     machine.refused(&["serve", "vault"], "degraded", &["disk.img"]);
     std::fs::copy(machine.far_away("aside.img"), machine.path("disk.img")).unwrap();
@@ -172,7 +172,7 @@ fn unsuitable_adopted_disks_are_refused_by_name() {
     machine.refused(&["serve", "vault"], "invalid", &["disk.img"]);
     std::fs::rename(machine.far_away("aside.img"), machine.path("disk.img")).unwrap();
     assert_eq!(machine.braid(&["check", "vault"]).status, 0);
-    // The SSD is gone, and the disk is to be a disk again.
+    // The SSD is lost, and the disk becomes a plain disk again.
     machine.ok(&["forget", "vault", "--force"]);
     assert!(!machine.state().join("vault").exists());
     machine.ok(&["create", "again", "--adopt", "disk.img", "--ssd", "new.img,size=64MiB"]);
@@ -189,7 +189,7 @@ fn mounted_disk_is_neither_adopted_nor_served() {
     assert!(!machine.path("fast.img").exists());
     machine.ok(&CREATE);
     mounted(&machine, |_| drop(machine.refused(&["serve", "vault"], "busy", &["disk.img", "plain"])));
-    // It was mounted elsewhere meanwhile: what was cached is forgotten, and it is served.
+    // The disk was mounted without Braid meanwhile: cached blocks are discarded, and the volume is served.
     let vault = machine.serve(&["vault"]);
     let ended = vault.terminate();
     assert!(ended.status == 0 && ended.stderr.contains("was changed"), "{ended:?}");

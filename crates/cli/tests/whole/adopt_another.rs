@@ -1,4 +1,4 @@
-//! An adopted disk that is another one, or was mounted elsewhere, after the daemon died.
+//! After the death of the daemon: an adopted disk was exchanged, or mounted without Braid.
 
 use crate::machine::{Machine, client, have, have_block_devices, make_file_system, qemu_io_ok};
 use std::fs;
@@ -6,8 +6,8 @@ use std::path::Path;
 
 const KEEP_DIRTY: &str = "cache,mode=write-back,dirty-high=100%,dirty-low=100%";
 
-/// Two disks without serial numbers changed places after a crash, as `/dev/vdb` and `/dev/vdc` do: dirty
-/// blocks were written over the other one.
+/// Two disks without serial numbers exchanged names after a crash, as `/dev/vdb` and `/dev/vdc` do: dirty
+/// blocks were written to the wrong disk.
 #[test]
 fn foreign_disk_at_adopted_path_is_refused_unchanged() {
     if !have(&["qemu-io"]) {
@@ -43,7 +43,7 @@ fn foreign_disk_at_adopted_path_is_refused_unchanged() {
     assert_eq!(daemon.terminate().status, 0);
 }
 
-/// Makes a file system on an image, and a volume that has adopted it.
+/// Makes a file system on an image, and a volume that adopts the image.
 fn adopted(machine: &Machine, make: &[&str], policy: &str) {
     let image = machine.path("disk.img");
     fs::File::create(&image).unwrap().set_len(400 << 20).unwrap();
@@ -52,7 +52,7 @@ fn adopted(machine: &Machine, make: &[&str], policy: &str) {
     fs::create_dir(machine.path("mnt")).unwrap();
 }
 
-/// Works on the file system through the volume; then the daemon dies.
+/// Runs `work` on the file system through the volume, and kills the daemon.
 fn through_braid_until_killed(machine: &Machine, work: impl FnOnce(&Path)) {
     let daemon = machine.serve(&["ad"]);
     machine.ok(&["attach", "ad", "--mount", "mnt"]);
@@ -65,7 +65,7 @@ fn through_braid_until_killed(machine: &Machine, work: impl FnOnce(&Path)) {
     machine.ok(&["detach", "ad"]);
 }
 
-/// Works on the file system past Braid.
+/// Runs `work` on the file system without Braid.
 fn elsewhere(machine: &Machine, work: impl FnOnce(&Path)) {
     let (image, mnt) = (machine.path("disk.img"), machine.path("plain"));
     fs::create_dir_all(&mnt).unwrap();
@@ -78,8 +78,8 @@ fn file_systems() -> [&'static [&'static str]; 3] {
     [&["mkfs.ext4", "-q", "-F"], &["mkfs.xfs", "-q", "-f"], &["mkfs.btrfs", "-q", "-f"]]
 }
 
-/// Of a disk that was mounted elsewhere after a crash, 219 of 280 files were destroyed by dirty blocks: XFS
-/// and btrfs were known by their UUID alone.
+/// A disk was mounted without Braid after a crash, and dirty blocks then destroyed 219 of 280 files: Braid
+/// compared only the UUID of XFS and btrfs.
 #[test]
 fn dirty_blocks_are_withheld_after_mount_elsewhere() {
     for make in file_systems() {
@@ -88,7 +88,7 @@ fn dirty_blocks_are_withheld_after_mount_elsewhere() {
         }
         let machine = Machine::new();
         adopted(&machine, make, KEEP_DIRTY);
-        // Killed twice: the disk that was left alone is served again, with its dirty blocks.
+        // Killed twice: an unchanged disk is served again, with its dirty blocks.
         for value in [1, 2] {
             through_braid_until_killed(&machine, |mnt| {
                 fs::write(mnt.join("old"), vec![value; 20 << 20]).unwrap();
@@ -114,8 +114,8 @@ fn dirty_blocks_are_withheld_after_mount_elsewhere() {
     }
 }
 
-/// A file was read through the volume, and overwritten in place elsewhere after a crash: in the default mode
-/// it was served as it had been before.
+/// A file was read through the volume, and overwritten in place without Braid after a crash. In the default
+/// mode, the old content was served.
 #[test]
 fn clean_copies_are_dropped_after_mount_elsewhere() {
     for make in file_systems() {
@@ -145,7 +145,7 @@ fn clean_copies_are_dropped_after_mount_elsewhere() {
     }
 }
 
-/// Bytes that no other seed has.
+/// Content unique to a seed.
 fn content(seed: u64) -> Vec<u8> {
     let mut state = seed;
     let mut next = || {
@@ -155,7 +155,7 @@ fn content(seed: u64) -> Vec<u8> {
     std::iter::repeat_with(&mut next).take(32 << 20).collect()
 }
 
-/// A volume that has adopted a disk of this content, with dirty blocks of a value.
+/// Creates a volume that adopts a disk with the content of `seed`, and writes dirty blocks of this value.
 fn with_dirty(machine: &Machine, name: &str, disk: &str, seed: u64) {
     fs::write(machine.path(disk), content(seed)).unwrap();
     let ssd = format!("{name}.ssd,size=16MiB");
@@ -165,7 +165,7 @@ fn with_dirty(machine: &Machine, name: &str, disk: &str, seed: u64) {
     assert_eq!(daemon.terminate().status, 0);
 }
 
-/// Serves a volume of [`with_dirty`], which must have its dirty blocks; ends it cleanly or not.
+/// Serves a volume of [`with_dirty`], checks the dirty blocks, and ends the daemon, cleanly or by a kill.
 fn has_dirty(machine: &Machine, name: &str, seed: u64, is_killed: bool) {
     let daemon = machine.serve(&[name]);
     qemu_io_ok(&daemon.uri, &[&format!("read -P {seed} 8M 1M")]);
@@ -175,13 +175,13 @@ fn has_dirty(machine: &Machine, name: &str, seed: u64, is_killed: bool) {
     }
 }
 
-/// The name of the file that the record has for the adopted disk.
+/// File name of the adopted disk in the record of the volume.
 fn at(machine: &Machine, name: &str) -> String {
     crate::names::noted(machine, name)[1].clone()
 }
 
-/// Disks without serial numbers changed names, as `/dev/vdb` and `/dev/vdc` do. Each volume refused the other
-/// disk, and no command took its own.
+/// Disks without serial numbers exchanged names, as `/dev/vdb` and `/dev/vdc` do. Each volume refused the
+/// other volume's disk, but no command accepted the right disk.
 #[test]
 fn renamed_adopted_disks_are_found_by_content() {
     if !have(&["qemu-io"]) {
@@ -198,14 +198,14 @@ fn renamed_adopted_disks_are_found_by_content() {
         }
     }
     assert_eq!([at(&machine, "m"), at(&machine, "o")], ["vdb", "vdc"]);
-    // The name of one is free, and that of the SSD is the other's.
+    // One disk has a new name, and the other disk has the former name of the SSD.
     crate::names::rename(&machine, &[("vdb", "vdd"), ("vdc", "x"), ("o.ssd", "vdc"), ("x", "o.ssd")]);
     has_dirty(&machine, "m", 3, false);
     has_dirty(&machine, "o", 4, false);
     assert_eq!([at(&machine, "m"), at(&machine, "o")], ["vdd", "o.ssd"]);
 }
 
-/// Two disks that may be the adopted one are named, and neither is written to.
+/// If two disks may be the adopted disk, the message names both, and neither is written to.
 #[test]
 fn copy_of_adopted_disk_is_never_chosen_automatically() {
     if !have(&["qemu-io"]) {
@@ -216,7 +216,7 @@ fn copy_of_adopted_disk_is_never_chosen_automatically() {
     crate::names::rename(&machine, &[("vdb", "one")]);
     fs::copy(machine.path("one"), machine.path("two")).unwrap();
     machine.refused(&["serve", "m"], "invalid", &["one", "two", "m"]);
-    // An older copy at the recorded path: the message says which one is meant.
+    // An older copy lies at the recorded path: the message names the right disk.
     fs::remove_file(machine.path("two")).unwrap();
     let mut older = content(3);
     older[..4096].fill(9);
@@ -227,7 +227,7 @@ fn copy_of_adopted_disk_is_never_chosen_automatically() {
     assert_eq!(at(&machine, "m"), "one");
 }
 
-/// A disk in another directory: the message named an import, which refuses such a volume.
+/// A disk in another directory: the message advised `import`, but `import` refuses such a volume.
 #[test]
 fn device_return_command_finds_a_missing_adopted_disk() {
     if !have(&["qemu-io"]) {
@@ -257,7 +257,7 @@ fn device_return_command_finds_a_missing_adopted_disk() {
     assert_eq!(at(&machine, "m"), "vdz");
 }
 
-/// Disks that were made from one image are alike until guests write: each is its own volume's.
+/// Disks made from one image are equal until guests write; each still belongs to its own volume.
 #[test]
 fn identical_disk_of_a_second_volume_is_not_taken() {
     let machine = Machine::new();

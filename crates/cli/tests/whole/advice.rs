@@ -1,10 +1,10 @@
-//! Commands that messages print are run as they are printed, in the states in which they are printed.
+//! Commands in messages work as printed, in the state of the message.
 
 use crate::machine::{Daemon, Ended, Machine, have, have_block_devices, qemu_io_ok};
 use crate::replace::wait_until;
 
-/// The commands in a message: `braid`, and the words behind it up to the first that belongs to the sentence.
-/// Names in capitals stand for what `given` says.
+/// Commands in a message: `braid` and the following words, up to the first word of the sentence. `given`
+/// holds values for names in capitals.
 fn commands(message: &str, given: &[(&str, &str)]) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     for part in message.split("braid ").skip(1) {
@@ -35,7 +35,7 @@ fn is_word_of_a_command(word: &str) -> bool {
     WORDS.contains(&word) || word.starts_with("--") || word.contains(['/', '.']) || is_device
 }
 
-/// Runs a command that was printed; `serve` until its daemon is ready.
+/// Runs a printed command; for `serve`, waits until the daemon is ready.
 fn run(machine: &Machine, command: &[String], daemon: &mut Option<Daemon>) {
     let words: Vec<&str> = command.iter().map(String::as_str).collect();
     match words[0] {
@@ -50,8 +50,8 @@ fn refused(machine: &Machine, words: &[&str]) -> Ended {
     ended
 }
 
-/// After the cache was removed, `forget` printed an import with a path "removed" and a file that it had
-/// deleted itself.
+/// After the removal of the cache, `forget` printed an import with a path "removed" and a file that `forget`
+/// had just deleted.
 #[test]
 fn printed_commands_forget_an_adopted_disk() {
     let machine = Machine::new();
@@ -73,7 +73,7 @@ fn printed_commands_forget_an_adopted_disk() {
     assert_eq!(daemon.unwrap().wait().status, 0);
     let said = machine.ok(&["forget", "vault"]);
     assert!(commands(&said, &[]).is_empty() && said.contains("disk.img"), "{said}");
-    // The SSD is another volume's now.
+    // The SSD now belongs to another volume.
     machine.ok(&["create", "vault", "--adopt", "disk.img", "--ssd", "new.img,size=64MiB"]);
     machine.ok(&["create", "other", "--hdd", "new.img", "--force"]);
     let printed = commands(&refused(&machine, &["forget", "vault"]).stderr, &[]);
@@ -93,7 +93,7 @@ fn printed_import_command_restores_a_forgotten_volume() {
     assert_eq!(daemon.terminate().status, 0);
     let said = machine.ok(&["forget", "vault"]);
     let printed = said.split("have it back: ").nth(1).unwrap().trim();
-    // As in a shell, which takes the quotes away.
+    // Run in a shell, because a shell removes the quotes.
     let braid = env!("CARGO_BIN_EXE_braid");
     let mut shell = std::process::Command::new("sh");
     shell.args(["-c", &printed.replacen("braid", braid, 1)]).env("BRAID_STATE_DIR", machine.state());
@@ -130,7 +130,8 @@ fn printed_command_replaces_a_failed_mirror_device() {
     assert_eq!(daemon.unwrap().terminate().status, 0);
 }
 
-/// "Wait until its copies are up to date", which they never were: the volume had one copy of everything.
+/// The message said "Wait until its copies are up to date", but with one copy of everything this never
+/// happens.
 #[test]
 fn printed_command_removes_device_of_single_copy_volume() {
     if !have(&["qemu-io"]) {
@@ -168,7 +169,7 @@ fn printed_commands_work_for_taken_names_daemons_and_devices() {
     let said = machine.ok(&["device", "add", "vault", "--hdd", "more.hdd,size=64MiB"]);
     run(&machine, &commands(&said, &[])[0], &mut None);
     let said = machine.ok(&["device", "remove", "vault", "d2"]);
-    // How far it is; then the way back.
+    // First the progress, then the way back.
     for command in commands(&said, &[]).iter().filter(|command| command.len() > 1 && command[0] == "status") {
         run(&machine, command, &mut None);
     }

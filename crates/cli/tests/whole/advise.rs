@@ -1,4 +1,4 @@
-//! `braid advise`: from a recording to a command, and errors that say what would be right.
+//! `braid advise`: from a recording to a command, and errors with a remedy.
 
 use crate::machine::{Machine, have, qemu_io_ok};
 use serde_json::Value;
@@ -6,11 +6,11 @@ use std::fmt::Write;
 
 pub const DEVICES: &[&str] = &["--ssd", "96MiB,model=x25-m", "--hdd", "1GiB,model=mba3073"];
 
-/// A recording of so many reads, nine of ten from 4 MiB of 100, which an SSD may well cache.
+/// Makes a recording of `count` reads: nine of ten from 4 MiB of 100 MiB, a good load for a cache.
 pub fn record_reads(machine: &Machine, count: u32) {
     let mut text = String::new();
     for number in 0..count {
-        // A permutation of the places, so that the disk has to seek.
+        // A permutation of the places, so the disk must seek.
         let place = number.wrapping_mul(2_654_435_761) >> 12;
         let block = if number % 10 == 9 { place % 25_600 } else { place % 1024 };
         writeln!(text, "0,{},4096,r,{}.{:02}", block * 8, number / 50, number % 50 * 2).unwrap();
@@ -68,7 +68,7 @@ fn advise_errors_name_the_cause_and_the_remedy() {
     machine.refused(&[&of_trace[..], &["--present", "balance"]].concat(), "usage", &["wardrop"]);
 }
 
-/// Devices without a model cannot be simulated; with one, the advice begins as the volume is.
+/// Devices without a model cannot be simulated; with models, the simulation starts from the volume's layout.
 #[test]
 fn advise_records_a_served_volume_and_compares_policies() {
     if !have(&["qemu-io"]) {
@@ -102,7 +102,7 @@ fn advise_records_a_served_volume_and_compares_policies() {
     let policies =
         advice["rows"].as_array().unwrap().len() + advice["unfit_policies"].as_array().unwrap().len();
     assert_eq!(policies, 2, "{advice}");
-    // What is printed can be typed.
+    // The printed command works.
     if let Some(command) = advice["command"].as_str() {
         let words: Vec<&str> = command.split(' ').skip(1).collect();
         assert_eq!(words[..2], ["policy", "temporary"]);

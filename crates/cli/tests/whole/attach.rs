@@ -1,4 +1,4 @@
-//! The volume as a block device, and without the right to one.
+//! The volume as a block device, and `attach` without permission.
 
 use crate::machine::{Daemon, Machine, client, have, have_block_devices, run, skip};
 use rustix::process::Signal;
@@ -39,16 +39,16 @@ fn file_system_persists_across_detach_and_attach() {
     assert_eq!(machine.json(&["check", "vault"])["clean"], true);
 }
 
-/// Detaches a volume that is mounted on `mnt`; `served` says whether its daemon goes on.
+/// Detaches a volume mounted on `mnt`; `served` is true if the daemon still serves afterwards.
 fn assert_detached(machine: &Machine, served: bool) {
     let detached = machine.json(&["detach", "vault"]);
     let unmounted = detached["unmounted"][0].as_str().unwrap();
     assert!(unmounted.ends_with("/mnt") && detached["served"] == served, "{detached}");
 }
 
-/// The daemon dies under a mounted file system: that one fails, and all is well after detach, serve and
-/// attach. Detach refused with "mounted on", or said that the volume is still served, as soon as the kernel
-/// had noticed the death.
+/// The daemon dies under a mounted file system. The file system fails, and works again after detach, serve
+/// and attach. After the kernel had noticed the death, `detach` refused with "mounted on", or reported the
+/// volume as still served.
 #[test]
 fn detach_and_attach_work_after_daemon_death() {
     if !have_block_devices() || !have(&["mkfs.ext4"]) {
@@ -59,7 +59,7 @@ fn detach_and_attach_work_after_daemon_death() {
     std::fs::write(machine.path("mnt/letter"), "dear reader").unwrap();
     client("sync", &["-f", machine.path("mnt/letter").to_str().unwrap()]);
     daemon.kill();
-    // The kernel has noticed the death once the file under the block device cannot be reached.
+    // The kernel has noticed the death when the file under the block device is unreachable.
     while std::fs::metadata(machine.state().join("vault/mount/volume")).is_ok() {
         std::thread::yield_now();
     }
@@ -72,8 +72,8 @@ fn detach_and_attach_work_after_daemon_death() {
     assert_eq!(daemon.terminate().status, 0);
 }
 
-/// A daemon that was told to stop waited ten seconds and ended with success, without the dirty pages of the
-/// file system mounted on its volume; SIGHUP killed it.
+/// After SIGTERM, a daemon waited ten seconds and ended with success, but the dirty pages of the file system
+/// on its volume were lost. SIGHUP killed the daemon.
 #[test]
 fn stopping_daemon_unmounts_file_systems_of_the_volume() {
     if !have_block_devices() || !have(&["mkfs.ext4"]) {
@@ -81,7 +81,7 @@ fn stopping_daemon_unmounts_file_systems_of_the_volume() {
     }
     let machine = Machine::new();
     let mut daemon = machine.serve_mounted("vault");
-    // A daemon that was begun to outlive its terminal goes on.
+    // A daemon started with SIGHUP ignored continues after its terminal closes.
     let mut signals = vec![Signal::TERM];
     match ignores_hangups() {
         false => signals.push(Signal::HUP),
@@ -102,15 +102,15 @@ fn stopping_daemon_unmounts_file_systems_of_the_volume() {
     assert_eq!(machine.json(&["check", "vault"])["clean"], true);
 }
 
-/// Whether this process, and all that it begins, ignores SIGHUP.
+/// True if this process ignores SIGHUP; child processes inherit the setting.
 fn ignores_hangups() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
     u64::from_str_radix(ignored.trim(), 16).unwrap() & 1 == 1
 }
 
-/// A program keeps the file system busy: it cannot be unmounted, is synced, and the end of the daemon is no
-/// success.
+/// A program keeps the file system busy. The file system cannot be unmounted but is synced, and the daemon
+/// ends with a failure.
 #[test]
 fn stopping_daemon_syncs_a_busy_file_system_and_warns() {
     if !have_block_devices() || !have(&["mkfs.ext4"]) {
@@ -133,8 +133,8 @@ fn stopping_daemon_syncs_a_busy_file_system_and_warns() {
     assert_eq!(daemon.terminate().status, 0);
 }
 
-/// On a busy machine a programme that another thread starts has this one's open files for a while: `detach`
-/// failed now and then.
+/// A child process of another thread inherits open files of this test for a moment. On a busy machine,
+/// `detach` sometimes failed for this reason.
 #[test]
 fn detach_retries_while_file_system_is_briefly_in_use() {
     if !have_block_devices() || !have(&["mkfs.ext4"]) {
@@ -150,7 +150,7 @@ fn detach_retries_while_file_system_is_briefly_in_use() {
     assert!(detach.wait().unwrap().success());
 }
 
-/// Everything but a block device works for any user.
+/// All functions except block devices work for any user.
 #[test]
 fn attach_without_root_suggests_the_nbd_uri() {
     const NOBODY: u32 = 65534;
@@ -167,7 +167,7 @@ fn attach_without_root_suggests_the_nbd_uri() {
         command.uid(NOBODY).gid(NOBODY);
         command
     };
-    // If the programme was built for root alone, no other user can run it.
+    // If only root may run the program, the test is skipped.
     if as_nobody(&["--version"]).output().map_or(true, |output| !output.status.success()) {
         skip("another user cannot run the braid that was built");
         return;

@@ -1,9 +1,9 @@
-//! Devices that belong to somebody: every way in refuses them by each of their names.
+//! Devices in use: every command refuses such a device, under each of its names.
 
 use crate::machine::{Machine, client, have, have_block_devices, number, qemu_io_ok};
 use std::path::{Path, PathBuf};
 
-/// A loop device over a file, gone with the test.
+/// A loop device over a file, removed at the end of the test.
 pub struct Loop(pub String);
 
 impl Loop {
@@ -11,7 +11,7 @@ impl Loop {
         Loop::over_part(path, &[])
     }
 
-    /// Options of losetup say which part.
+    /// Makes a loop device over a part of the file, given by options of losetup.
     fn over_part(path: &Path, options: &[&str]) -> Loop {
         let words = [&["-f", "--show"], options, &[path.to_str().unwrap()]].concat();
         Loop(client("losetup", &words).trim().to_owned())
@@ -24,15 +24,15 @@ impl Drop for Loop {
     }
 }
 
-/// An empty file as a device.
+/// Makes a blank file of 64 MiB as a device.
 fn blank(machine: &Machine, name: &str) -> PathBuf {
     let path = machine.path(name);
     std::fs::File::create(&path).unwrap().set_len(64 << 20).unwrap();
     path
 }
 
-/// A volume adopted the disk of another volume, whose superblock was on it, and its guests overwrote what
-/// that one had flushed.
+/// A volume adopted the disk of another volume, despite the superblock on the disk. Guests of the new volume
+/// then overwrote flushed data of the other volume.
 #[test]
 fn a_device_of_a_volume_is_not_adopted() {
     if !have(&["qemu-io"]) {
@@ -58,12 +58,12 @@ fn a_device_of_a_volume_is_not_adopted() {
         qemu_io_ok(&daemon.uri, &["read -P 7 0 8M"]);
         assert_eq!(daemon.terminate().status, 0);
     }
-    // The administrator means it.
+    // The administrator insists.
     machine.ok(&["create", "new", "--adopt", "head.hdd", "--ssd", "new.ssd,size=64MiB", "--force"]);
 }
 
-/// No mark of Braid lies on an adopted disk, so `create` and `device add` took one whose ends were zeros for
-/// an empty one, and `create --adopt` took one by another hard link.
+/// An adopted disk carries no mark of Braid. `create` and `device add` took an adopted disk with zeros at
+/// both ends for an empty disk, and `create --adopt` accepted an adopted disk under another hard link.
 #[test]
 fn adopted_disk_is_refused_as_device_under_every_name() {
     let machine = Machine::new();
@@ -84,13 +84,13 @@ fn adopted_disk_is_refused_as_device_under_every_name() {
     }
     assert_eq!(other.terminate().status, 0);
     machine.refused(&["device", "replace", "other", "d1", "hard.img"], "invalid", &["hard.img", "'owner'"]);
-    // Its own volume still takes it for its disk.
+    // The owner's volume still accepts the disk.
     assert_eq!(machine.serve(&["owner"]).terminate().status, 0);
 }
 
-/// A file and a loop device over it were two devices of one volume, and two daemons with state directories of
-/// their own served one volume, one by its files and one by loop devices over them: each flushed with
-/// success, and one lost all.
+/// A file and a loop device over the file were two devices of one volume. Two daemons with separate state
+/// directories served one volume, one by files, one by loop devices over the same files: each flushed with
+/// success, and one daemon lost all writes.
 #[test]
 fn file_and_loop_device_above_are_one_device() {
     if !have_block_devices() || !have(&["losetup"]) {
@@ -110,13 +110,13 @@ fn file_and_loop_device_above_are_one_device() {
         crate::machine::run(command)
     };
     let import = ["import", &loops[0].0, &loops[1].0];
-    // By the files first.
+    // First by the files.
     let daemon = machine.serve(&["vault"]);
     let ended = elsewhere(&import);
     assert!(ended.status == 1 && ended.stderr.contains("in use"), "{ended:?}");
     machine.refused(&["create", "new", "--ssd", &loops[0].0, "--force"], "busy", &[&loops[0].0]);
     assert_eq!(daemon.terminate().status, 0);
-    // By the loop devices first.
+    // First by the loop devices.
     assert_eq!(elsewhere(&import).status, 0);
     let mut command = machine.command(&["serve", "vault"]);
     command.env("BRAID_STATE_DIR", machine.path("elsewhere"));
@@ -127,7 +127,8 @@ fn file_and_loop_device_above_are_one_device() {
     assert_eq!(machine.serve(&["vault"]).terminate().status, 0);
 }
 
-/// Two loop devices over one file, and one over another, got past the lock: two daemons served one volume.
+/// Two loop devices over one file, and a loop device over a loop device, evaded the lock: two daemons served
+/// one volume.
 #[test]
 fn overlapping_loop_devices_are_refused_while_served() {
     if !have_block_devices() || !have(&["losetup"]) {
@@ -149,7 +150,7 @@ fn overlapping_loop_devices_are_refused_while_served() {
         assert!(ended.status == 1 && ended.stderr.contains("in use"), "{ended:?}");
     }
     assert_eq!(daemon.terminate().status, 0);
-    // Parts of a file, or of a block device, are devices of their own.
+    // Parts of a file or of a block device are separate devices.
     let halves = blank(&machine, "halves.img");
     let whole = Loop::over(&halves);
     for (at, lower) in [halves.as_path(), Path::new(&whole.0)].into_iter().enumerate() {
@@ -165,7 +166,7 @@ fn overlapping_loop_devices_are_refused_while_served() {
     }
 }
 
-/// A check read what the page cache of the host had of a device that another host had written since.
+/// A check read stale data from the host's page cache, although another host had written to the device since.
 #[test]
 fn check_bypasses_the_host_page_cache() {
     if !have_block_devices() || !have(&["losetup", "qemu-io"]) {
@@ -175,7 +176,7 @@ fn check_bypasses_the_host_page_cache() {
     let file = blank(&machine, "file.img");
     let device = Loop::over(&file);
     machine.ok(&["create", "vault", "--ssd", &device.0]);
-    // The kernel keeps the cache of a block device as long as a process has the device open.
+    // The kernel keeps the cache of a block device while a process has the device open.
     let _held = std::fs::File::open(&device.0).unwrap();
     let mapped = || {
         let report = machine.ok(&["check", "vault", "--json"]);
@@ -196,7 +197,7 @@ fn check_bypasses_the_host_page_cache() {
     assert!(mapped() > 0.0);
 }
 
-/// "is not empty" did not say what was there.
+/// The message "is not empty" did not name the content.
 #[test]
 fn refusal_names_the_file_system_on_the_device() {
     if !have(&["mkfs.ext4"]) {
@@ -216,7 +217,7 @@ fn refusal_names_the_file_system_on_the_device() {
     machine.ok(&[&create[..], &["--force"]].concat());
 }
 
-/// What is mounted or swap space is refused also if it is forced.
+/// Mounted devices and swap space are refused even with `--force`.
 #[test]
 fn mounted_disk_is_refused_even_with_force() {
     if !have_block_devices() || !have(&["mkfs.ext4", "losetup", "mount"]) {

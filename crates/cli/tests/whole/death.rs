@@ -1,5 +1,5 @@
-//! A daemon that dies, and is started again while the machine goes on: every write that it acknowledged is
-//! read, flushed or not.
+//! A daemon dies and starts again while the machine runs: every acknowledged write is readable, flushed or
+//! not.
 
 use crate::machine::{Daemon, Ended, Machine, client, run};
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::mpsc;
 use tempfile::TempDir;
 
-/// Volumes of all kinds, as words of `braid create`.
+/// Kinds of volumes, as arguments of `braid create`.
 const KINDS: [&[&str]; 7] = [
     &["--policy", "equi"],
     &["--policy", "wardrop"],
@@ -23,7 +23,7 @@ const KINDS: [&[&str]; 7] = [
 const BLOCK: usize = 4096;
 const STEP: u64 = 1 << 20;
 
-/// A client that says nothing of flushes: clients of others flush when they leave.
+/// An NBD client without flushes: other clients flush at the end of a connection.
 struct Client(UnixStream);
 
 impl Client {
@@ -31,7 +31,7 @@ impl Client {
         let (_, socket) = daemon.uri.split_once("socket=").unwrap();
         let mut stream = UnixStream::connect(socket).unwrap();
         stream.read_exact(&mut [0; 18]).unwrap();
-        // No zeros; the option GO, for the default export, without questions.
+        // Flag "no zeroes"; the option GO, for the default export, without information requests.
         let go = [&3u32.to_be_bytes()[..], b"IHAVEOPT", &7u32.to_be_bytes(), &6u32.to_be_bytes(), &[0; 6]];
         stream.write_all(&go.concat()).unwrap();
         loop {
@@ -61,7 +61,7 @@ impl Client {
         self.ask(1, at, BLOCK, &value.to_be_bytes().repeat(BLOCK / 8))
     }
 
-    /// The value in a block; none if it differs within the block.
+    /// Returns the value in a block; `None` if the block holds several values.
     fn read(&mut self, at: u64) -> Option<u64> {
         self.ask(0, at, BLOCK, &[]).unwrap();
         let mut block = [0; BLOCK];
@@ -78,8 +78,8 @@ fn made(kind: &[&str]) -> Machine {
     machine
 }
 
-/// 16 writes of 4 KiB to new extents were acknowledged, and nothing was flushed. The daemon was killed, and
-/// served the volume again: all 16 read as zeros.
+/// 16 writes of 4 KiB to new extents were acknowledged, without a flush. After the daemon was killed and
+/// started again, all 16 blocks read as zeros.
 #[test]
 fn unflushed_writes_to_new_extents_survive_daemon_kill() {
     for kind in KINDS {
@@ -97,7 +97,7 @@ fn unflushed_writes_to_new_extents_survive_daemon_kill() {
     }
 }
 
-/// The daemon is killed three times under a load, each time at another moment, and comes back.
+/// The daemon is killed three times under a load, each time at another moment, and started again.
 #[test]
 fn each_acknowledged_write_of_a_load_outlives_the_daemon() {
     for kind in KINDS {
@@ -110,7 +110,7 @@ fn each_acknowledged_write_of_a_load_outlives_the_daemon() {
             let mut client = Client::connect(&vault);
             let load = std::thread::spawn(move || {
                 for number in version + 1.. {
-                    // Every place is hit again and again, in another order each time.
+                    // Every place is written many times, each time in another order.
                     let at = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32 & 0x3ff;
                     let written = client.write(at * 32 * 1024, number);
                     let _ = told.send((at * 32 * 1024, number, written.is_ok()));
@@ -122,7 +122,7 @@ fn each_acknowledged_write_of_a_load_outlives_the_daemon() {
             let mut vault = Some(vault);
             for (at, number, is_acknowledged) in hear {
                 version = number;
-                // The one under way may have happened.
+                // The write in flight may have taken effect.
                 let least =
                     if is_acknowledged { number } else { last.get(&at).map_or(0, |&(least, _)| least) };
                 last.insert(at, (least, number));
@@ -142,14 +142,14 @@ fn each_acknowledged_write_of_a_load_outlives_the_daemon() {
 fn verify(client: &mut Client, last: &BTreeMap<u64, (u64, u64)>, kind: &[&str]) {
     for (&at, &(least, most)) in last {
         let found = client.read(at);
-        // A write that the death interrupted may be there in part.
+        // An interrupted write may be present in part.
         let is_right = found.is_none() && least < most || found == Some(least) || found == Some(most);
         assert!(is_right, "{kind:?}: {found:?} at {at}, and {least} was acknowledged, {most} written last");
     }
 }
 
-/// A log that another life of the machine has left, and one that is no log, are told and do no harm; and
-/// `status` says where the log is.
+/// A log from an earlier boot of the machine and a file that is no log are reported and do no harm. `status`
+/// shows the path of the log.
 #[test]
 fn invalid_pending_log_does_not_prevent_serving() {
     let machine = made(&[]);
@@ -159,7 +159,7 @@ fn invalid_pending_log_does_not_prevent_serving() {
     assert!(std::path::Path::new(&log).starts_with(machine.runtime()), "{log}");
     Client::connect(&vault).write(0, 5).unwrap();
     vault.kill();
-    // Where nothing will be lost, it said that what was not flushed may be.
+    // Once, `status` warned about lost unflushed writes although the log held all of them.
     let resting = machine.json(&["status", "vault"]);
     assert_eq!((&resting["ended_unclean"], &resting["pending_log"]), (&true.into(), &log.as_str().into()));
     let mut bytes = std::fs::read(&log).unwrap();
@@ -180,8 +180,9 @@ fn invalid_pending_log_does_not_prevent_serving() {
     assert!(!std::path::Path::new(&log).exists(), "a volume that was shut down leaves no log");
 }
 
-/// No directory in memory for the log: the volume is served all the same, and says so. A file on a disk was
-/// taken: a write of a guest waited until the kernel had written that file back, perhaps to the same volume.
+/// Without a directory in memory for the log, the volume is served, and `status` says so. Once, a file on a
+/// disk was used: guests' writes waited until the kernel had written the file back, perhaps to the same
+/// volume.
 #[test]
 fn volume_without_pending_log_is_served_and_status_warns() {
     let machine = made(&[]);
@@ -204,14 +205,14 @@ fn volume_without_pending_log_is_served_and_status_warns() {
     }
 }
 
-/// A command for the copy of the volume: with a state directory of its own.
+/// A command for the copy of the volume, with a separate state directory.
 fn of_copy(machine: &Machine, words: &[&str]) -> Command {
     let mut command = machine.command(words);
     command.env("BRAID_STATE_DIR", machine.path("state-of-copy"));
     command
 }
 
-/// Copies the devices as they are now, and imports the copy.
+/// Copies the devices in their current state, and imports the copy.
 fn copy(machine: &Machine) {
     let paths = ["fast.img", "slow.img"].map(|name| {
         let (from, to) = (machine.path(name), machine.far_away(name));
@@ -237,9 +238,9 @@ fn assert_all(daemon: &Daemon, version: u64, what: &str) {
     assert_eq!(found, (version..version + 16).map(Some).collect::<Vec<_>>(), "{what}");
 }
 
-/// A volume was shut down, backed up and served again, and the backup was served beside it, to look at it.
-/// Both daemons used one pending log, for the UUID was the same. What was discarded in the backup read as
-/// zeros in the original once both had died, though it had been flushed.
+/// A volume was shut down, backed up and served again, and its backup was served at the same time. Both
+/// daemons used one pending log, because the UUIDs were equal. After both daemons had died, flushed data of
+/// the original read as zeros if the backup had discarded the same range.
 #[test]
 fn copy_served_beside_original_has_separate_pending_log() {
     for original_first in [true, false] {
@@ -280,8 +281,8 @@ fn copy_served_beside_original_has_separate_pending_log() {
     }
 }
 
-/// A copy of the devices of a running daemon was served. It zeroed the log of that daemon when it began, and
-/// removed the log when it was stopped: the death of the other daemon lost all that was not flushed.
+/// A copy of the devices of a running daemon was served. The second daemon zeroed the first daemon's log at
+/// its start, and removed the log at its stop. The death of the first daemon then lost all unflushed writes.
 #[test]
 fn serving_a_copy_leaves_the_original_pending_log_intact() {
     let machine = made(&[]);
@@ -309,8 +310,8 @@ fn serving_a_copy_leaves_the_original_pending_log_intact() {
     assert!(ended.status == 0 && ended.stderr.contains("from its pending log"), "{ended:?}");
 }
 
-/// A daemon died, and a copy of the devices was served before the volume itself: the copy used up the pending
-/// log. The same if the state directory was copied, too.
+/// A daemon died, and a copy of the devices was served before the volume: the copy consumed the pending log,
+/// also if the state directory was copied.
 #[test]
 fn serving_a_copy_after_daemon_death_keeps_pending_log() {
     for with_state in [false, true] {
@@ -333,8 +334,8 @@ fn serving_a_copy_after_daemon_death_keeps_pending_log() {
     }
 }
 
-/// The daemon of a login session was killed, and a service served the volume again, with another directory in
-/// memory: what had been acknowledged read as zeros, without a word.
+/// The daemon of a login session was killed, and a system service served the volume again, with another
+/// directory in memory. Acknowledged writes read as zeros, without a message.
 #[test]
 fn a_log_is_found_whatever_the_environment_of_the_next_daemon_is() {
     let machine = made(&[]);
@@ -356,7 +357,7 @@ fn a_log_is_found_whatever_the_environment_of_the_next_daemon_is() {
     assert!(Path::new(&log).starts_with(elsewhere.path()) && !Path::new(&left).exists(), "{log}");
     write_all(&vault, 200);
     vault.kill();
-    // A command that opens the volume, and a directory that is none for logs.
+    // A command that opens the volume, and a directory unsuitable for logs.
     machine.ok(&["policy", "vault", "ssd-first"]);
     assert!(!Path::new(&log).exists());
     let vault = machine.serve(&["vault"]);
@@ -370,7 +371,7 @@ fn a_log_is_found_whatever_the_environment_of_the_next_daemon_is() {
     assert_eq!(left.chain(elsewhere).count(), 0, "a volume that was shut down leaves no log");
 }
 
-/// The log was removed after the death, as systemd does at a logout: the next daemon says so.
+/// The log was removed after the death, as systemd does at a logout: the next daemon reports the loss.
 #[test]
 fn removed_pending_log_is_reported_once_after_a_kill() {
     let machine = made(&[]);
@@ -388,7 +389,7 @@ fn removed_pending_log_is_reported_once_after_a_kill() {
     assert!(!ended.stderr.contains("is gone"), "{ended:?}");
 }
 
-/// What the note says of the log is no reason to touch a file that is none, or not to serve.
+/// If the note names a file that is no log, the daemon serves, and leaves the file untouched.
 #[test]
 fn note_with_invalid_log_path_changes_no_file() {
     let machine = made(&[]);

@@ -1,4 +1,4 @@
-//! Devices that come to a volume that is served, and leave it, while guests notice nothing.
+//! Devices are added to a served volume and removed, unnoticed by guests.
 
 use crate::machine::{Machine, have, number, qemu_io_ok};
 use crate::outdated::noted;
@@ -38,7 +38,7 @@ fn device_is_added_and_drained_while_guests_continue() {
     assert_eq!(status["devices"][2]["state"], "active");
     assert!(number(&status["devices"][2], "used_bytes") > 0.0, "{status}");
     assert_eq!(status["devices"][2]["drain_left_bytes"], Value::Null);
-    // Killed, it is found again with all three.
+    // After a kill, the volume is found with all three devices.
     vault.kill();
     let vault = machine.serve(&["vault"]);
     qemu_io_ok(&vault.uri, &["read -P 6 0 8M", "read -P 7 8M 8M"]);
@@ -47,7 +47,7 @@ fn device_is_added_and_drained_while_guests_continue() {
     wait_until("the device is removed", || places(&machine) == ["d0", "d1"]);
     qemu_io_ok(&vault.uri, &["read -P 6 0 8M", "read -P 7 8M 8M", "write -P 8 16M 1M", "flush"]);
     let record = || machine.json(&["status", "vault"])["devices"][2]["removed"].clone();
-    // The record follows within a second.
+    // The record is updated within a second.
     wait_until("its superblock is erased", || {
         let start = std::fs::read(machine.path("new.img")).expect("the file is there");
         start[..8192].iter().all(|&byte| byte == 0)
@@ -58,7 +58,7 @@ fn device_is_added_and_drained_while_guests_continue() {
     assert_eq!(machine.braid(&["check", "vault"]).status, 0);
     let vault = machine.serve(&["vault"]);
     qemu_io_ok(&vault.uri, &["read -P 6 0 8M", "read -P 7 8M 8M", "read -P 8 16M 1M"]);
-    // The next one gets a place of its own, and the volume is found by its devices.
+    // The next device gets a new place, and the volume is found by its devices.
     assert_eq!(machine.json(&new)["device"], "d3");
     assert_eq!(vault.terminate().status, 0);
     machine.ok(&["forget", "vault"]);
@@ -91,7 +91,7 @@ fn invalid_device_add_or_remove_is_refused_without_change() {
     assert_eq!(machine.braid(&["check", "vault"]).status, 0);
 }
 
-/// A cable was pulled, and the device is back at another path.
+/// A cable was pulled, and the device returns at another path.
 #[test]
 fn failed_device_returns_and_is_resynced_while_guests_continue() {
     if !have(&["qemu-io"]) {
@@ -122,7 +122,7 @@ fn failed_device_returns_and_is_resynced_while_guests_continue() {
     qemu_io_ok(&vault.uri, &["flush"]);
     wait_until("that is noted", || noted(&machine) == [false, false]);
     vault.kill();
-    // It holds all alone.
+    // The returned device alone holds all data.
     std::fs::remove_file(machine.path("fast.img")).unwrap();
     let vault = machine.serve(&["vault"]);
     qemu_io_ok(&vault.uri, &["read -P 6 0 1M", "read -P 7 1M 1M", "read -P 8 2M 1M", "read -P 6 3M 5M"]);

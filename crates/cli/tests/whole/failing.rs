@@ -1,11 +1,11 @@
-//! A device that fails while it is served: the log says so, and no flush that would hide it succeeds.
+//! A device fails while the volume is served: the failure is logged, and no flush succeeds despite lost data.
 
 use crate::machine::{Machine, have_block_devices};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// A file under a volume was truncated while it was served: writes extended it again, flushes succeeded, and
-/// the log had no line.
+/// A device file was truncated while the volume was served: writes extended the file again, flushes
+/// succeeded, and nothing was logged.
 #[test]
 fn a_truncated_device_fails_flushes_and_is_logged_once() {
     if !have_block_devices() {

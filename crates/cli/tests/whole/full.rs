@@ -1,4 +1,4 @@
-//! A volume that is full, and a machine that is.
+//! A full volume, and a machine with full file systems.
 
 use crate::machine::{Ended, Machine, have, number, qemu_io, qemu_io_ok, run, skip};
 use std::process::Command;
@@ -13,7 +13,7 @@ fn full_volume_is_overwritten_and_discard_frees_space() {
         machine.ok(&["create", "v", "--ssd", "a,size=16MiB", "--hdd", "b,size=48MiB", "--copies", copies]);
         let daemon = machine.serve(&["v"]);
         let size = number(&machine.json(&["status", "v"]), "size_bytes") as u64;
-        // Twice, the second time with other bytes: overwriting a full volume needs no room.
+        // Twice, with different bytes: overwriting a full volume needs no room.
         for pattern in [1, 2] {
             let write = |at: u64| format!("write -P {pattern} {at} {}", (1 << 20).min(size - at));
             let commands: Vec<String> = (0..size).step_by(1 << 20).map(write).collect();
@@ -34,7 +34,7 @@ fn full_volume_is_overwritten_and_discard_frees_space() {
     }
 }
 
-/// Sparse files promise more than the file system beneath them has.
+/// Sparse files are larger than the room in their file system.
 #[test]
 fn full_file_system_returns_no_space_and_loses_nothing() {
     if !have(&["qemu-io", "mount", "umount"]) {
@@ -50,7 +50,7 @@ fn full_file_system_returns_no_space_and_loses_nothing() {
     qemu_io_ok(&daemon.uri, &["read -P 1 0 8M", "flush"]);
     let status = machine.json(&["status", "v"]);
     assert!(status["failure"].is_null(), "{status}");
-    // Room comes from a discard, or from the administrator.
+    // A discard or the administrator makes room.
     qemu_io_ok(&daemon.uri, &["discard 8M 32M", "flush"]);
     small.grow();
     qemu_io_ok(&daemon.uri, &["write -P 3 8M 32M", "flush"]);
@@ -60,8 +60,8 @@ fn full_file_system_returns_no_space_and_loses_nothing() {
     assert_eq!(daemon.terminate().status, 0);
 }
 
-/// Only the SSD's file system was full, and new extents still went there: the client had no space after a
-/// tenth of the volume, with the disk empty.
+/// Only the SSD's file system was full, but new extents were still placed there: the client got "no space"
+/// after a tenth of the volume, with an empty disk.
 #[test]
 fn new_extents_use_hdd_if_ssd_filesystem_is_full() {
     if !have(&["qemu-io", "mount", "umount"]) {

@@ -1,7 +1,8 @@
-//! The commands of the README, the guide and the pages of policies, as their readers type them.
+//! Tests the commands of the README, the guide and the pages of policies.
 //!
-//! The `sh` blocks of a page, in order, are a script that runs in a folder of its own, with files in place of
-//! the devices in `/dev/disk/by-id`. Line n of the script is line n of the page: a failure names the line.
+//! The `sh` blocks of a page, in order, form a script. The script runs in a directory of its own, with files
+//! in place of the devices in `/dev/disk/by-id`. Line n of the script is line n of the page: a failure names
+//! the line.
 //!
 //! | in a page | meaning |
 //! |---|---|
@@ -10,16 +11,16 @@
 //! | `sh untested` | not run; a comment in its first line says why |
 //! | `<!-- sh: COMMAND -->` | run, and not shown: the state in which a reader comes to the page |
 //!
-//! After `braid serve NAME &`, the script waits until the volume is ready, as the reader is told to do.
+//! After `braid serve NAME &`, the script waits until the volume is ready, as the guide advises.
 
 use crate::machine::{Machine, have, have_block_devices, number, run};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Untested blocks of all pages together: they need a load, a recording, an init system or minutes.
+/// Number of untested blocks of all pages: such blocks need a load, a recording, an init system or minutes.
 const UNTESTED_BLOCKS: usize = 9;
 const MIB: u64 = 1 << 20;
-/// Programmes other than `braid` that pages use, and that not every machine has.
+/// Programs other than `braid` in pages, not present on every machine.
 const PROGRAMMES: [&str; 5] = ["mkfs.ext4", "nbdcopy", "fio", "qemu-img", "jq"];
 
 macro_rules! pages {
@@ -97,8 +98,8 @@ fn every_page_is_in_the_book() {
     }
 }
 
-/// The figures of a simulation are the same on every machine, so the README's must be today's. Two rows stand
-/// for all: without optimisation the whole command takes minutes.
+/// Figures of a simulation are equal on every machine, so the README must show current figures. The test
+/// checks two rows only: without optimisation the whole command takes minutes.
 #[test]
 fn readme_table_matches_the_simulation() {
     let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
@@ -160,12 +161,12 @@ fn root() -> PathBuf {
 /// A line of a page.
 #[derive(Debug, PartialEq)]
 enum Line {
-    /// A command, and the exit status that it must have.
+    /// A command, and its expected exit status.
     Run {
         command: String,
         exit: u8,
     },
-    /// The fence of a block that is not run.
+    /// The fence of an untested block.
     Untested,
     Other(String),
 }
@@ -176,7 +177,7 @@ fn lines(page: &str) -> Vec<Line> {
 }
 
 fn parse(page: &str, text: &str) -> Vec<Line> {
-    // Within a fenced block: the exit status of its commands, if they are run.
+    // `Some` within a fenced block; the inner value is the exit status of its commands, `None` if not run.
     let mut block: Option<Option<u8>> = None;
     let read = |(number, line): (usize, &str)| {
         let other = Line::Other(line.to_owned());
@@ -211,7 +212,7 @@ fn parse(page: &str, text: &str) -> Vec<Line> {
     text.lines().enumerate().map(read).collect()
 }
 
-/// Runs a page, if this machine has what its commands need.
+/// Runs a page, if this machine meets the needs of its commands.
 fn follow(page: &str) {
     let lines = lines(page);
     let says =
@@ -225,8 +226,8 @@ fn follow(page: &str) {
     assert_eq!(ended.status, 0, "{page}:\n{}\n{}", ended.stdout, ended.stderr);
 }
 
-/// Sourced before a page's commands: errors end the script and name their place, daemons end with the script,
-/// and a daemon is waited for.
+/// Sourced before a page's commands: errors end the script and name the line, daemons end with the script,
+/// and `served` waits for a daemon.
 const PRELUDE: &str = r#"
 unset BASH_ENV
 set -Eeuo pipefail
@@ -277,7 +278,7 @@ fn run_page(machine: &Machine, page: &str, lines: &[Line]) -> crate::machine::En
     std::fs::write(&prelude, PRELUDE.replace("PAGE", page)).unwrap();
     let programme = Path::new(env!("CARGO_BIN_EXE_braid")).parent().unwrap();
     let path = format!("{}:{}:/usr/sbin:/sbin", programme.display(), std::env::var("PATH").unwrap());
-    // A page that hangs ends with its daemons: `timeout` signals all of them.
+    // A hanging page ends with its daemons: `timeout` signals all processes.
     let mut command = Command::new("timeout");
     command.args(["240", "bash"]).arg(&file).current_dir(machine.path(""));
     command.env("PATH", path).env("BASH_ENV", prelude).env_remove("BRAID_LOG");
@@ -285,7 +286,7 @@ fn run_page(machine: &Machine, page: &str, lines: &[Line]) -> crate::machine::En
     run(command)
 }
 
-/// What a reader does after `braid serve NAME … &`: wait.
+/// Wait after `braid serve NAME … &`, as by a reader; empty for other commands.
 fn wait_after(command: &str) -> String {
     let name = command.strip_prefix("braid serve ").filter(|rest| rest.ends_with('&'));
     name.and_then(|rest| rest.split(' ').next()).map(|name| format!(" served {name}")).unwrap_or_default()

@@ -1,5 +1,5 @@
-//! A device file on a file system that waits for a server, which hangs: what the other device has is served,
-//! and the daemon answers.
+//! A device file lies on a file system with a hanging server: data on the other device is served, and the
+//! daemon answers.
 
 use crate::machine::{Machine, have, have_block_devices, qemu_io_ok, run, skip};
 use rustix::process::{Pid, Signal, kill_process};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A file of 64 MiB on FUSE, whose bytes a server has.
+/// A file of 64 MiB on FUSE, with its bytes on a server.
 struct Remote {
     server: Child,
     mounted: Child,
@@ -53,7 +53,7 @@ fn start(command: &mut Command) -> Child {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-/// Whether something comes to hold within twenty seconds.
+/// Waits up to twenty seconds for `holds`; true if the condition was met.
 fn wait_for(holds: impl Fn() -> bool) -> bool {
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(20) {
@@ -65,7 +65,7 @@ fn wait_for(holds: impl Fn() -> bool) -> bool {
     false
 }
 
-/// Reads forty extents that lie on the same device, all at the same time.
+/// Reads forty extents of the same device at the same time.
 fn read_many(uri: &str, first: u64) -> Child {
     let mut command = Command::new("qemu-io");
     command.args(["-f", "raw", uri]);
@@ -75,8 +75,8 @@ fn read_many(uri: &str, first: u64) -> Child {
     start(command.args(["-c", "aio_flush"]))
 }
 
-/// The thread of the daemon slept in the kernel as soon as a dozen requests were under way: `status` and
-/// `stop` timed out, all guests of all devices waited, and no deadline passed.
+/// With a dozen requests in flight, the daemon's thread slept in the kernel: `status` and `stop` timed out,
+/// all guests of all devices waited, and no deadline took effect.
 #[test]
 fn hanging_device_does_not_block_daemon_or_healthy_devices() {
     if !have_block_devices() || !have(&["qemu-io", "nbdkit", "nbdfuse"]) {
@@ -110,13 +110,13 @@ fn hanging_device_does_not_block_daemon_or_healthy_devices() {
     remote.signal(Signal::CONT);
     assert!(wait_for(|| !is_slow()), "the device answers again");
     qemu_io_ok(&daemon.uri, &["read -P 6 0 24M"]);
-    // A flush that met the hanging device has failed for good: then the daemon ends with 3.
+    // If a flush reached the hanging device, the flush has failed for good, and the daemon ends with 3.
     let ended = daemon.terminate();
     assert!(matches!(ended.status, 0 | 3), "{ended:?}");
     assert!(Path::new(ssd).exists());
 }
 
-/// One half of a mirror hung. `stop` failed and left the process behind; then `serve` said "is served
+/// One half of a mirror hung. `stop` failed and left the process running. Then `serve` said "is served
 /// already: braid stop", and `stop` said "is not served: braid serve".
 #[test]
 fn hanging_device_is_named_with_kill_command() {
@@ -143,7 +143,7 @@ fn hanging_device_is_named_with_kill_command() {
     }
     let status = machine.braid(&["status", "v"]).stdout;
     assert!(status.contains(&kill) && !status.contains("braid serve"), "{status}");
-    // What the message names helps: the device answers.
+    // The remedy in the message works: the device answers again.
     remote.signal(Signal::CONT);
     daemon.kill();
     let daemon = machine.serve(&["v"]);

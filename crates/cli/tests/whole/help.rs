@@ -1,7 +1,6 @@
-//! The help is part of the interface: its text is kept beside this file, and a change of it is seen in
-//! review.
+//! The help is part of the interface: its text is kept in `help.txt`, so reviews show changes.
 //!
-//! `BRAID_UPDATE_HELP=1 cargo test -p braid --test whole help` writes it anew.
+//! `BRAID_UPDATE_HELP=1 cargo test -p braid --test whole help` rewrites the file.
 
 use crate::machine::Machine;
 use std::path::Path;
@@ -69,7 +68,7 @@ fn help_matches_the_reviewed_text() {
     assert_eq!(text.lines().count(), expected.lines().count(), "BRAID_UPDATE_HELP=1 writes help.txt anew");
 }
 
-/// The names in the help are those that the programme knows.
+/// The help names every known model and policy.
 #[test]
 fn the_help_names_every_model_and_every_policy() {
     let machine = Machine::new();

@@ -1,5 +1,5 @@
-//! The glossary `docs/json.md` is what commands print: no field that it does not have, and none of it that is
-//! not printed.
+//! The glossary `docs/json.md` matches the output of commands: every printed field is documented, and every
+//! documented field is printed.
 
 use crate::help::VERBS;
 use crate::machine::{Daemon, Machine, have, have_block_devices, number, qemu_io_ok};
@@ -12,10 +12,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 type Fields = BTreeSet<String>;
 
-/// What stands behind every command in the glossary: the fields of a failure.
+/// Word of the glossary for the fields of a failure, common to all commands.
 const ANY: &str = "any";
 
-/// The glossary: fields by command. A field has one row, so one meaning.
+/// Reads the glossary: fields by command. Each field has one row, so one meaning.
 fn glossary() -> BTreeMap<String, Fields> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/json.md");
     let text = std::fs::read_to_string(path).unwrap();
@@ -26,7 +26,7 @@ fn glossary() -> BTreeMap<String, Fields> {
         for field in &fields {
             assert!(known.insert((*field).to_owned()), "'{field}' has two rows in docs/json.md");
         }
-        // Columns of Python have no command.
+        // Rows of Python columns have no command.
         let commands = cells.get(3).into_iter().flat_map(|commands| commands.split(", "));
         for command in commands {
             by_command.entry(command.to_owned()).or_default().extend(fields.iter().map(|f| (*f).to_owned()));
@@ -35,8 +35,8 @@ fn glossary() -> BTreeMap<String, Fields> {
     by_command
 }
 
-/// The names of all fields of a report. Those below `policy_figures` are a policy's own, and others are names
-/// of devices.
+/// Collects the names of all fields of a report. Fields below `policy_figures` belong to the policy, and
+/// fields below `measured_models_off` are names of devices: neither is collected.
 fn collect(value: &Value, found: &mut Fields) {
     match value {
         Value::Object(fields) => {
@@ -52,7 +52,7 @@ fn collect(value: &Value, found: &mut Fields) {
     }
 }
 
-/// The glossary and the help of a command name the fields of these reports, and the glossary no others.
+/// Checks that the glossary and the command's help name all fields of `reports`, and the glossary no others.
 fn assert_documented(machine: &Machine, command: &str, reports: &[&Value]) {
     let mut printed = Fields::new();
     reports.iter().for_each(|report| collect(report, &mut printed));
@@ -68,7 +68,7 @@ fn assert_documented(machine: &Machine, command: &str, reports: &[&Value]) {
     }
     let named: BTreeSet<&str> = help.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
     for field in printed {
-        // A statistic stands as `_p90` after the first of its kind.
+        // The help may abbreviate a further statistic of a field to its suffix, such as `_p90`.
         let (stem, statistic) = field.split_at(field.rfind('_').unwrap_or(0));
         let as_statistic = named.contains(statistic) && named.iter().any(|word| word.starts_with(stem));
         assert!(named.contains(&*field) || as_statistic, "braid {command} --help does not name '{field}'");

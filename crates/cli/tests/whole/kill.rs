@@ -1,11 +1,11 @@
-//! `kill -9`: what was flushed is there afterwards.
+//! `kill -9`: flushed data is present afterwards.
 
 use crate::machine::{Daemon, Machine, client, have, qemu_io_ok};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
-/// A client that writes one area after another, with a flush after each, and the daemon killed meanwhile:
-/// every area whose flush was answered reads as written.
+/// A client writes one area after another, with a flush after each, and the daemon is killed meanwhile. Every
+/// area with an answered flush reads as written.
 #[test]
 fn flushed_writes_survive_the_death_of_the_daemon() {
     if !have(&["qemu-io"]) {
@@ -29,13 +29,13 @@ fn flushed_writes_survive_the_death_of_the_daemon() {
     assert_eq!(machine.json(&["check", "vault"])["clean"], true);
 }
 
-/// Bytes of one area: more than half an extent, so that areas share extents.
+/// Bytes of one area: more than half an extent, so areas share extents.
 const AREA: usize = 72 << 10;
-/// Areas, then the first again.
+/// Number of areas; then writes start again at the first area.
 const AREAS: usize = 200;
 
 fn place(i: usize) -> usize {
-    // A step that meets every area before it comes back.
+    // A step that visits every area before the first area returns.
     (i * 37 % AREAS) * AREA
 }
 
@@ -43,7 +43,8 @@ fn pattern(i: usize) -> usize {
     i % 251 + 1
 }
 
-/// Writes and flushes areas in turn; calls `kill` once `enough` flushes were answered. Gives how many were.
+/// Writes and flushes areas in turn; calls `kill` after `enough` answered flushes. Returns the number of
+/// answered flushes.
 fn write_until(uri: &str, enough: usize, kill: impl FnOnce()) -> usize {
     let mut qemu = Command::new("qemu-io");
     qemu.args(["-f", "raw", uri]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -52,7 +53,7 @@ fn write_until(uri: &str, enough: usize, kill: impl FnOnce()) -> usize {
     let writer = std::thread::spawn(move || {
         for i in 0..AREAS * 5 {
             let (pattern, place) = (pattern(i), place(i));
-            // qemu-io says nothing of a flush: what follows it shows that it was answered.
+            // qemu-io prints nothing for a flush: the output of the next command shows the answer.
             let sent = writeln!(commands, "write -P {pattern} {place} {AREA}\nflush\nlength");
             if sent.is_err() {
                 return;
@@ -63,7 +64,7 @@ fn write_until(uri: &str, enough: usize, kill: impl FnOnce()) -> usize {
     for line in BufReader::new(qemu.stdout.take().unwrap()).lines() {
         let line = line.unwrap();
         failed |= line.contains("failed") || line.contains("error");
-        // `length` alone prints a bare size.
+        // Only `length` prints a bare size.
         let is_length = line.trim_start_matches("qemu-io> ").trim().ends_with("MiB") && !line.contains("ops");
         if is_length && !failed {
             flushed += 1;
@@ -83,8 +84,8 @@ fn write_until(uri: &str, enough: usize, kill: impl FnOnce()) -> usize {
     flushed
 }
 
-/// fio's own verification: one half is written and flushed to its end, the other is being written when the
-/// daemon dies.
+/// fio's own verification: one half is written and flushed completely; writes to the other half are in flight
+/// at the daemon's death.
 #[test]
 fn fio_verifies_flushed_writes_after_daemon_kill() {
     if !have(&["fio"]) {

@@ -1,5 +1,4 @@
-//! `braid lab`: a list, a quick run of an experiment from end to end, a page, and errors that say what would
-//! be right.
+//! `braid lab`: a list, a quick run of an experiment from end to end, a page, and errors with a remedy.
 
 use crate::machine::Machine;
 use serde_json::Value;
@@ -167,7 +166,7 @@ fn lab_errors_name_valid_experiments_and_leave_the_page() {
         "usage",
         &["'wardrop/fig2'", "wardrop/fig1", "wardrop/table3"],
     );
-    // It was emptied before the work began, and stayed so if nothing came of that.
+    // Once, the page was emptied before the work began, and stayed empty after a failure.
     let page = machine.path("lab.html");
     std::fs::write(&page, "an earlier page").unwrap();
     let words = ["lab", "report", "wardrop/fig2", "--output", "lab.html"];
@@ -184,7 +183,7 @@ fn lab_errors_name_valid_experiments_and_leave_the_page() {
     );
 }
 
-/// A cell that is simulated within seconds, without a trace.
+/// A cell with a simulation of a few seconds, without a trace.
 const ONE: [&str; 10] =
     ["lab", "run", "corpus", "--quick", "--half", "published", "--seed", "9", "--cells", "1"];
 
@@ -208,7 +207,7 @@ fn corpus_scores_are_reproduced_from_stored_results() {
     for policy in ["equi", "wardrop", "cache,mode=write-back", "untouched layout"] {
         assert!(row(policy)["mean_ratio"].as_f64().unwrap() >= 1.0, "{policy}: {}", row(policy));
     }
-    // Text names the cells that ran on standard error, and the half.
+    // Text output names the half; standard error counts the cells of this run.
     let ended = machine.braid(&[&ONE[..], &["--results", &results]].concat());
     assert!(ended.stdout.contains("published half") && ended.stderr.contains("1 of 1"), "{}", ended.stderr);
 }

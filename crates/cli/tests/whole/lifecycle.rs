@@ -1,4 +1,4 @@
-//! From create to the second serving; and the doors of a daemon.
+//! From `create` to the second `serve`; and the exports of a daemon.
 
 use crate::machine::{Machine, client, have, qemu_io_ok};
 
@@ -84,7 +84,7 @@ fn files_of_a_killed_temporary_volume_remain_importable() {
     machine.serve(&words).kill();
     machine.refused(&[&["serve"], &words[..]].concat(), "invalid", &["braid forget temporary"]);
     assert!(machine.path("fast.img").exists() && machine.path("slow.img").exists());
-    // Its bytes are still there for who wants them.
+    // The volume's bytes are still present, and can be imported.
     assert_eq!(machine.json(&["import", "fast.img", "slow.img"])["check"]["clean"], true);
 }
 
@@ -132,8 +132,8 @@ fn refused_create_leaves_no_files() {
     machine.refused(&["status", "vault"], "invalid", &["'vault'"]);
 }
 
-/// A daemon that was started with its output closed served nobody: it ended, with success, where it could not
-/// say that it was ready.
+/// A daemon with closed output served nobody: at the failed attempt to report readiness, the daemon ended
+/// with success.
 #[test]
 fn daemon_serves_if_the_output_pipe_is_closed() {
     let machine = Machine::new();

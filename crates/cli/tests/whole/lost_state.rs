@@ -1,13 +1,12 @@
-//! What a host remembers is lost, old, doubled or damaged: no older half of a volume is served for the
-//! newest, and what the messages say to type
-//! works.
+//! The state directory of a host is lost, old, doubled or damaged: no older half of a volume is served as the
+//! newest, and the commands in messages work.
 
 use crate::machine::{Ended, Machine, number, qemu_io_ok};
 use crate::names::{fill, mirror, noted, rename, serve_with, states};
 use crate::recover::behind_its_ssd;
 use crate::replace::wait_until;
 
-/// The command in a message that begins with these words, up to the next sign that belongs to the message.
+/// Returns the command in a message that begins with `begin`, up to the next punctuation of the message.
 fn command(message: &str, begin: &str) -> Vec<String> {
     let at = message.find(begin).unwrap_or_else(|| panic!("no '{begin}' in: {message}"));
     let text = &message[at..];
@@ -19,7 +18,8 @@ fn typed(machine: &Machine, words: &[String]) -> Ended {
     machine.braid(&words.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// The disk with the state directory died together with one half of a mirror: nothing opened the other half.
+/// The disk with the state directory died together with one half of a mirror: no command opened the other
+/// half.
 #[test]
 fn mirror_without_state_directory_continues_from_one_half() {
     let machine = Machine::new();
@@ -44,7 +44,7 @@ fn mirror_without_state_directory_continues_from_one_half() {
     assert_eq!(m.terminate().status, 0);
 }
 
-/// The same of a disk that keeps epochs, which exists for that day.
+/// The same for a disk with epochs: epochs exist for this case.
 #[test]
 fn epoch_disk_is_recovered_without_ssd_and_state() {
     let machine = Machine::new();
@@ -61,7 +61,7 @@ fn epoch_disk_is_recovered_without_ssd_and_state() {
     assert_eq!(vault.terminate().status, 0);
 }
 
-/// With two SSDs gone, the map is gone: only the disk that keeps epochs tells.
+/// If both SSDs are lost, the map is lost: only the disk with epochs still has metadata.
 #[test]
 fn epoch_disk_is_recovered_without_both_ssds_and_state() {
     let machine = Machine::new();
@@ -88,7 +88,7 @@ fn epoch_disk_is_recovered_without_both_ssds_and_state() {
     assert_eq!(v.terminate().status, 0);
 }
 
-/// A cache that holds nothing which the disk lacks is no reason not to find the disk.
+/// A missing cache without dirty blocks does not prevent the import of the disk.
 #[test]
 fn volume_is_imported_without_the_clean_cache() {
     let machine = Machine::new();
@@ -102,8 +102,8 @@ fn volume_is_imported_without_the_clean_cache() {
     assert_eq!(serve_with(&machine, "v", 5).terminate().status, 0);
 }
 
-/// A volume that was imported by another name had two records. A device was taken out of use under one name,
-/// and served alone under the other.
+/// A volume imported under another name had two records. A device was failed under one name, and served alone
+/// under the other name.
 #[test]
 fn renamed_volume_has_a_single_record() {
     let machine = Machine::new();
@@ -124,7 +124,7 @@ fn renamed_volume_has_a_single_record() {
     std::fs::create_dir(machine.path("far")).unwrap();
     rename(&machine, &[("away", "far/away")]);
     machine.refused(&["serve", "n2"], "degraded", &["--distrust d0"]);
-    // What is known of the volume goes with it to another name.
+    // The knowledge about the volume moves to the new name.
     machine.refused(&["import", "b.img", "--as", "n"], "degraded", &["--without d0"]);
     machine.braid(&["import", "b.img", "--as", "n", "--without", "d0"]);
     machine.refused(&["serve", "n"], "degraded", &["--distrust d0"]);
@@ -132,8 +132,8 @@ fn renamed_volume_has_a_single_record() {
     assert_eq!(serve_with(&machine, "n", 2).terminate().status, 0);
 }
 
-/// A copy of the state directory's entry under another name, as an older version made it: it does not know
-/// what the other one knows.
+/// A copy of the volume's record under another name, as made by an older version: each record lacks later
+/// knowledge of the other.
 #[test]
 fn of_two_records_neither_serves_an_older_half() {
     let machine = Machine::new();
@@ -147,7 +147,7 @@ fn of_two_records_neither_serves_an_older_half() {
     machine.ok(&["device", "fail", "n", "d1"]);
     qemu_io_ok(&n.uri, &["write -P 2 0 8M", "flush"]);
     assert_eq!(n.terminate().status, 0);
-    // With all devices there, they tell.
+    // If all devices are present, their metadata decides.
     let old = serve_with(&machine, "old", 2);
     machine.ok(&["device", "fail", "old", "d1"]);
     assert_eq!(old.terminate().status, 0);
@@ -163,8 +163,8 @@ fn of_two_records_neither_serves_an_older_half() {
     assert_eq!(serve_with(&machine, "n", 2).terminate().status, 0);
 }
 
-/// A state directory of before a device was replaced and another one added: it led to the old device, and
-/// knew nothing of the new one.
+/// A state directory from before the replacement of one device and the addition of another: the record led to
+/// the old device, and did not know the new device.
 #[test]
 fn an_old_state_directory_leads_to_the_devices_of_now() {
     let machine = Machine::new();
@@ -185,8 +185,7 @@ fn an_old_state_directory_leads_to_the_devices_of_now() {
     assert_eq!(m.terminate().status, 0);
 }
 
-/// A creation that was killed left files by which the name could never be used again. One that was refused
-/// left a directory.
+/// A killed `create` left files that blocked the name for ever. A refused `create` left a directory.
 #[test]
 fn failed_create_leaves_the_name_free() {
     let machine = Machine::new();
@@ -210,8 +209,8 @@ fn failed_create_leaves_the_name_free() {
     }
 }
 
-/// A record of an adopted disk that is zeroed or cut was worse than none: not even giving it up by name
-/// helped.
+/// A zeroed or truncated record of an adopted disk was worse than a missing record: even `--distrust` did not
+/// help.
 #[test]
 fn a_damaged_record_of_an_adopted_disk_counts_as_missing() {
     for damaged in [vec![], vec![0; 1 << 20]] {

@@ -1,4 +1,4 @@
-//! Devices that were cut, and devices that forgot what they had said was durable.
+//! Truncated devices, and devices that lost acknowledged flushes.
 
 use crate::machine::{Machine, have, qemu_io, qemu_io_ok};
 use serde_json::Value;
@@ -6,13 +6,13 @@ use std::fs::OpenOptions;
 
 const MIB: u64 = 1 << 20;
 
-/// Gives a file this size: what is beyond is gone, what is new is zeros.
+/// Sets the size of a file: bytes beyond are lost, new bytes are zeros.
 fn truncate(machine: &Machine, name: &str, size: u64) {
     OpenOptions::new().write(true).open(machine.path(name)).unwrap().set_len(size).unwrap();
 }
 
-/// A disk of a mirror was cut and got its size back, as the message asked: it was read as current, and
-/// `check` said that nothing was lost.
+/// A disk of a mirror was truncated, and got its size back, as the message advised. The disk was read as
+/// current, and `check` reported no loss.
 #[test]
 fn truncated_mirror_disk_is_reported_and_not_read() {
     if !have(&["qemu-io"]) {
@@ -39,8 +39,8 @@ fn truncated_mirror_disk_is_reported_and_not_read() {
     assert_eq!(daemon.terminate().status, 0);
 }
 
-/// The SSD was what it had been a moment before, as after a power cut of one that lies about flushes. All was
-/// served, and what had been flushed since was gone.
+/// The SSD returned to an earlier state, like an SSD with false flush acknowledgements after a power cut. The
+/// volume was served without a warning, and later flushed data was lost.
 #[test]
 fn ssd_with_missing_promised_batches_is_refused_until_repair() {
     if !have(&["qemu-io"]) {
@@ -52,7 +52,7 @@ fn ssd_with_missing_promised_batches_is_refused_until_repair() {
     qemu_io_ok(&daemon.uri, &["write -P 1 0 1M", "flush"]);
     std::fs::copy(machine.path("vault.ssd"), machine.path("old")).unwrap();
     qemu_io_ok(&daemon.uri, &["write -P 2 4M 1M", "flush"]);
-    // A note is at most five seconds old.
+    // The daemon notes its newest batch at least every five seconds.
     std::thread::sleep(std::time::Duration::from_secs(7));
     daemon.kill();
     std::fs::copy(machine.path("old"), machine.path("vault.ssd")).unwrap();
@@ -68,8 +68,9 @@ fn ssd_with_missing_promised_batches_is_refused_until_repair() {
     assert_eq!(daemon.terminate().status, 0);
 }
 
-/// One half of a mirror was what it had been some seconds before, as after a power cut of a drive that lies
-/// about flushes. `check` said "clean", and half of what had been flushed since read as older bytes.
+/// One half of a mirror returned to a state of some seconds before, like a drive with false flush
+/// acknowledgements after a power cut. `check` said "clean", and half of the later flushed data read as older
+/// bytes.
 #[test]
 fn mirror_half_with_lost_flushes_is_not_read() {
     if !have(&["qemu-io"]) {

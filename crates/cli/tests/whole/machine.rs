@@ -1,5 +1,5 @@
-//! What tests stand on: a directory with state and devices, commands that are run in it, daemons that are
-//! started there.
+//! Fixture of the tests: a directory with state and devices, and functions that run commands and daemons
+//! there.
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -11,13 +11,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// A machine of its own, as far as Braid sees: state directory and devices.
+/// A separate machine from Braid's view: state directory and devices.
 pub struct Machine {
     directory: TempDir,
     runtime: TempDir,
 }
 
-/// How a command ended.
+/// Exit status and output of a command.
 #[derive(Debug)]
 pub struct Ended {
     pub status: i32,
@@ -30,7 +30,7 @@ impl Machine {
         Machine::with(TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap())
     }
 
-    /// One whose directory other users may pass through.
+    /// Creates a machine with a directory that other users may traverse.
     pub fn open_to_all() -> Machine {
         let mode = std::fs::Permissions::from_mode(0o711);
         Machine::with(tempfile::Builder::new().permissions(mode).tempdir().unwrap())
@@ -40,7 +40,7 @@ impl Machine {
         Machine { directory, runtime: TempDir::new_in("/dev/shm").unwrap() }
     }
 
-    /// The directory of what outlives a daemon, in memory.
+    /// Runtime directory, in memory, for files that outlive a daemon.
     pub fn runtime(&self) -> &Path {
         self.runtime.path()
     }
@@ -50,7 +50,7 @@ impl Machine {
         self.directory.path().join(name)
     }
 
-    /// A path that no search for devices finds.
+    /// A path outside the search for devices.
     pub fn far_away(&self, name: &str) -> PathBuf {
         std::fs::create_dir_all(self.path("far")).unwrap();
         self.path("far").join(name)
@@ -75,21 +75,21 @@ impl Machine {
         run(self.command(words))
     }
 
-    /// Runs `braid`, which must succeed; gives what it says.
+    /// Runs `braid`; returns stdout. Panics if `braid` fails.
     pub fn ok(&self, words: &[&str]) -> String {
         let ended = self.braid(words);
         assert_eq!(ended.status, 0, "braid {words:?}: {ended:?}");
         ended.stdout
     }
 
-    /// Runs `braid --json`, which must succeed; gives the report.
+    /// Runs `braid --json`; returns the report. Panics if `braid` fails.
     pub fn json(&self, words: &[&str]) -> Value {
         let text = self.ok(&[words, &["--json"]].concat());
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("braid {words:?}: {error}: {text}"))
     }
 
-    /// Runs `braid`, which must fail with this kind of error, its exit status, and a message that names all
-    /// of `named`: files, options, values, commands. Gives the message.
+    /// Runs `braid`, and expects an error of `kind`, with the exit status of the kind and all of `named`
+    /// (files, options, values, commands) in the message. Returns the message.
     pub fn refused(&self, words: &[&str], kind: &str, named: &[&str]) -> String {
         let ended = self.braid(&[words, &["--json"]].concat());
         let status = match kind {
@@ -106,18 +106,18 @@ impl Machine {
         ended.stderr
     }
 
-    /// A volume of two real files, an SSD of 64 MiB and a disk of 128 MiB.
+    /// Creates a volume of two files, an SSD of 64 MiB and a disk of 128 MiB.
     pub fn create(&self, name: &str, more: &[&str]) {
         let (ssd, hdd) = (format!("{name}.ssd,size=64MiB"), format!("{name}.hdd,size=128MiB"));
         self.ok(&[&["create", name, "--ssd", &ssd, "--hdd", &hdd], more].concat());
     }
 
-    /// Starts a daemon, and waits until it is ready.
+    /// Starts a daemon, and waits until the daemon is ready.
     pub fn serve(&self, words: &[&str]) -> Daemon {
         Daemon::start(self.command(&[&["serve"], words].concat()))
     }
 
-    /// Makes a volume, serves it, and mounts an ext4 on it on `mnt`.
+    /// Creates and serves a volume, and mounts a new ext4 file system on `mnt`.
     pub fn serve_mounted(&self, name: &str) -> Daemon {
         self.create(name, &[]);
         let daemon = self.serve(&[name]);
@@ -129,7 +129,7 @@ impl Machine {
     }
 }
 
-/// Nothing outlives a test, however it ended: no mount, no block device. Daemons have ended before.
+/// No mount and no block device outlives a test, whatever its result. Daemons have ended before.
 impl Drop for Machine {
     fn drop(&mut self) {
         let Ok(directory) = self.directory.path().canonicalize() else { return };
@@ -160,16 +160,16 @@ fn mounted_below(directory: &Path) -> Option<PathBuf> {
     points.rfind(|point| point.starts_with(directory))
 }
 
-/// A daemon that runs; ended with the test.
+/// A running daemon; ended with the test.
 pub struct Daemon {
     child: Child,
-    /// The URIs of its exports.
+    /// URIs of the daemon's exports.
     pub uri: String,
     log: Option<JoinHandle<String>>,
 }
 
 impl Daemon {
-    /// Starts it, and waits for its line.
+    /// Starts the daemon, and waits for its line on stdout.
     pub fn start(mut command: Command) -> Daemon {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let _watchdog = Watchdog::over(child.id());
@@ -189,29 +189,29 @@ impl Daemon {
         daemon
     }
 
-    /// Its process.
+    /// Process number of the daemon.
     pub fn process(&self) -> u32 {
         self.child.id()
     }
 
-    /// Asks it to end with SIGTERM, and waits for that.
+    /// Sends SIGTERM, and waits for the end of the daemon.
     pub fn terminate(self) -> Ended {
         self.end_by(rustix::process::Signal::TERM)
     }
 
-    /// Sends it a signal, and waits until it has ended.
+    /// Sends a signal, and waits for the end of the daemon.
     pub fn end_by(mut self, signal: rustix::process::Signal) -> Ended {
         self.signal(signal);
         self.wait()
     }
 
-    /// Kills it, as with `kill -9`.
+    /// Kills the daemon, as with `kill -9`.
     pub fn kill(mut self) {
         self.signal(rustix::process::Signal::KILL);
         self.wait();
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits for the end of the daemon.
     pub fn wait(&mut self) -> Ended {
         let _watchdog = Watchdog::over(self.child.id());
         let status = self.child.wait().unwrap();
@@ -219,7 +219,7 @@ impl Daemon {
         Ended { status: status.code().unwrap_or(-1), stdout: String::new(), stderr }
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to the daemon.
     pub fn signal(&self, signal: rustix::process::Signal) {
         let process = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(process, signal).unwrap();
@@ -248,15 +248,15 @@ pub fn run(mut command: Command) -> Ended {
     }
 }
 
-/// Kills a process that hangs, so that its test fails instead of hanging too. Ends its watch when dropped,
-/// which must come before the process is waited for twice.
+/// Kills a hanging process, so the test fails instead of hanging. Dropping the value ends the watch; the drop
+/// must precede a second wait for the process.
 struct Watchdog {
     over: Option<mpsc::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Watchdog {
-    /// Far more than anything here takes on a busy machine.
+    /// Far longer than any process here runs on a busy machine.
     const PATIENCE: Duration = Duration::from_secs(300);
 
     fn over(process: u32) -> Watchdog {
@@ -282,7 +282,7 @@ impl Drop for Watchdog {
     }
 }
 
-/// Runs a client, which must succeed; gives what it says.
+/// Runs a client program; returns stdout. Panics if the program fails.
 pub fn client(programme: &str, arguments: &[&str]) -> String {
     let mut command = Command::new(programme);
     command.args(arguments);
@@ -291,8 +291,8 @@ pub fn client(programme: &str, arguments: &[&str]) -> String {
     ended.stdout
 }
 
-/// Makes a file system. `mkfs.btrfs` fails as long as any loop device of the machine lies over a file that is
-/// gone, as tests of killed daemons leave them for a moment.
+/// Makes a file system, with retries. `mkfs.btrfs` fails while any loop device of the machine lies over a
+/// deleted file; tests with killed daemons leave such loop devices for a moment.
 pub fn make_file_system(words: &[&str], on: &str) {
     let run_once = || {
         let mut command = Command::new(words[0]);
@@ -308,7 +308,7 @@ pub fn make_file_system(words: &[&str], on: &str) {
     assert_eq!(ended.status, 0, "{words:?} {on}: {ended:?}");
 }
 
-/// Runs qemu-io with these commands on an export; says whether all went well, and what it said.
+/// Runs qemu-io with these commands on an export; returns true if all commands succeeded, and the output.
 pub fn qemu_io(uri: &str, commands: &[&str]) -> (bool, String) {
     let mut command = Command::new("qemu-io");
     command.args(["-f", "raw", uri]);
@@ -321,13 +321,13 @@ pub fn qemu_io(uri: &str, commands: &[&str]) -> (bool, String) {
     (well, said)
 }
 
-/// Runs qemu-io, which must find and do all as told.
+/// Runs qemu-io; panics if a command or a comparison of data fails.
 pub fn qemu_io_ok(uri: &str, commands: &[&str]) {
     let (well, said) = qemu_io(uri, commands);
     assert!(well, "qemu-io {uri} {commands:?}: {said}");
 }
 
-/// Whether these programmes are all there. Where one is not, says so past the capture of the output of tests.
+/// True if all these programs are installed. Otherwise reports the test as skipped, by [`skip`].
 pub fn have(programmes: &[&str]) -> bool {
     let paths = std::env::var_os("PATH").unwrap_or_default();
     let found = |programme: &&str| {
@@ -339,21 +339,21 @@ pub fn have(programmes: &[&str]) -> bool {
     missing.is_empty() || skip(&format!("{} not installed", missing.join(", ")))
 }
 
-/// Whether the kernel lets this process make block devices.
+/// True if this process may create block devices. Otherwise reports the test as skipped.
 pub fn have_block_devices() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     let there = ["/dev/fuse", "/dev/loop-control"].iter().all(|path| Path::new(path).exists());
     (is_root && there) || skip("a block device needs root, /dev/fuse and /dev/loop-control")
 }
 
-/// Says that the test is skipped, and why. Always false.
+/// Reports to stderr, past the capture of test output, that the test is skipped, and why. Returns false.
 pub fn skip(why: &str) -> bool {
     let test = std::thread::current().name().unwrap_or("a test").to_owned();
     let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: {why}");
     false
 }
 
-/// A number of a report, by its path: `devices.0.errors`.
+/// Returns a number of a report, by its path: `devices.0.errors`.
 pub fn number(report: &Value, path: &str) -> f64 {
     let pointer = format!("/{}", path.replace('.', "/"));
     let found = report.pointer(&pointer).and_then(Value::as_f64);

@@ -1,7 +1,7 @@
-//! The whole programme, with real clients: the `braid` that was built, its daemons, and qemu, libnbd and fio.
+//! Tests of the whole program with real clients: the built `braid`, its daemons, and qemu, libnbd and fio.
 //!
-//! Each test has a state directory and devices of its own, in a directory that goes with it. Where a tool,
-//! root or a kernel feature is missing, a test says `SKIPPED` and why.
+//! Each test has its own state directory and devices, in a temporary directory. If a tool, root or a kernel
+//! feature is missing, a test prints `SKIPPED` and the reason.
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 

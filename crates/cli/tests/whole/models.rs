@@ -1,8 +1,8 @@
-//! Models of your own: volumes on them, and how to make them.
+//! User-defined device models: volumes with such models, and calibration.
 
 use crate::machine::Machine;
 
-/// A model like the MBA3073, by another name.
+/// Writes a model equal to the MBA3073, with another name.
 fn write_model(machine: &Machine, name: &str) {
     let text = machine.ok(&["device", "show", "mba3073"]);
     std::fs::write(machine.path("mine.toml"), text.replace("\"mba3073\"", &format!("\"{name}\""))).unwrap();
@@ -22,7 +22,7 @@ fn volume_keeps_the_model_until_forgotten() {
     assert_eq!(status["devices"][1]["model"], "own:mine");
     assert_eq!(daemon.terminate().status, 0);
     assert_eq!(machine.json(&["check", "vault"])["clean"], true);
-    // Known here under its name: its paths may change.
+    // The volume is known by its name: paths of its devices may change.
     machine.ok(&["import", "slow.img", "fast.img"]);
 
     machine.ok(&["forget", "vault"]);
@@ -92,7 +92,7 @@ fn calibrated_model_can_be_used_for_a_volume() {
     machine.ok(&["create", "vault", "--hdd", "b.img,size=64MiB,model=mine.toml"]);
 }
 
-/// The figures depend on the clock. In virtual time, `braid-model` tests them always.
+/// The figures depend on the clock. `braid-model` tests the figures in virtual time, in every run.
 #[test]
 #[ignore = "it measures, and a busy machine disturbs it: make bench-check runs it"]
 fn calibration_reproduces_the_figures_of_an_emulated_disk() {
@@ -104,7 +104,7 @@ fn calibration_reproduces_the_figures_of_an_emulated_disk() {
             figures.iter().find(|figure| figure["measure"].as_str().unwrap().starts_with(what)).unwrap();
         (found["measured_value"].as_f64().unwrap(), found["model_value"].as_f64().unwrap())
     };
-    // What the model's data sheet says, and what its own model of the same size does.
+    // `published` is the figure of the data sheet; `model` is the figure of the calibrated model.
     for (what, published) in
         [("random 4 KiB reads, depth 1", 180.0), ("sequential reads from the start", 125.0)]
     {
@@ -122,7 +122,7 @@ fn calibration_reproduces_the_figures_of_an_emulated_disk() {
     }
 }
 
-/// Calibrates a file with the timing of a disk, into `mine.toml`.
+/// Calibrates a file with the timing of a disk; writes `mine.toml`.
 fn calibrate_disk(machine: &Machine, seconds: &str) -> serde_json::Value {
     let device = "slow.img,size=1GiB,model=mba3073";
     machine.json(&["device", "calibrate", device, "--seconds", seconds, "--output", "mine.toml"])

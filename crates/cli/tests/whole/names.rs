@@ -1,34 +1,34 @@
-//! Devices get other names between two starts, as the kernel gives them: a volume finds its devices by what
-//! they are. The oracle: with two copies and one
-//! device lost, the volume is served, and nothing lacks but that device.
+//! The names of devices change between two starts, as in the kernel: a volume finds its devices by content.
+//! The oracle: with two copies and one lost device, the volume is served, and only the lost device is
+//! missing.
 
 use crate::machine::{Daemon, Machine, number, qemu_io_ok};
 use crate::replace::wait_until;
 use serde_json::Value;
 use std::path::PathBuf;
 
-/// A mirror of two SSDs.
+/// Creates a mirror of two SSDs.
 pub fn mirror(machine: &Machine, name: &str, [one, two]: [&str; 2]) {
     let (one, two) = (format!("{one},size=64MiB"), format!("{two},size=64MiB"));
     let copies = ["--copies", "2", "--policy", "ssd-first", "--size", "32MiB"];
     machine.ok(&[&["create", name, "--ssd", &one, "--ssd", &two], &copies[..]].concat());
 }
 
-/// Serves a volume, writes a value to its first 8 MiB, and stops it.
+/// Serves a volume, writes `value` to its first 8 MiB, and stops the daemon.
 pub fn fill(machine: &Machine, name: &str, value: u8) {
     let daemon = machine.serve(&[name]);
     qemu_io_ok(&daemon.uri, &[&format!("write -P {value} 0 8M"), "flush"]);
     assert_eq!(daemon.terminate().status, 0);
 }
 
-/// Serves a volume that must have this value in its first 8 MiB.
+/// Serves a volume, and expects `value` in its first 8 MiB.
 pub fn serve_with(machine: &Machine, name: &str, value: u8) -> Daemon {
     let daemon = machine.serve(&[name]);
     qemu_io_ok(&daemon.uri, &[&format!("read -P {value} 0 8M")]);
     daemon
 }
 
-/// The states of a volume's devices, by place.
+/// States of a volume's devices, by place.
 pub fn states(machine: &Machine, name: &str) -> Vec<String> {
     let status = machine.braid(&["status", name, "--json"]).stdout;
     let status: Value = serde_json::from_str(&status).unwrap();
@@ -36,7 +36,7 @@ pub fn states(machine: &Machine, name: &str) -> Vec<String> {
     devices.iter().map(|device| device["state"].as_str().unwrap().to_owned()).collect()
 }
 
-/// The names of the files that the record has for a volume's devices.
+/// File names of a volume's devices in the record.
 pub fn noted(machine: &Machine, name: &str) -> Vec<String> {
     let record = std::fs::read_to_string(machine.state().join(name).join("volume.json")).unwrap();
     let record: Value = serde_json::from_str(&record).unwrap();
@@ -53,9 +53,9 @@ pub fn rename(machine: &Machine, moves: &[(&str, &str)]) {
     }
 }
 
-/// One disk of a mirror died, the kernel named the others anew, and a disk of another volume got the name of
-/// one that was left. No command took the healthy mirror any
-/// more, and the other volume was served from one half, though both were there.
+/// One disk of a mirror died, the kernel renamed the other disks, and a disk of another volume got the name
+/// of a remaining disk. All commands then refused the healthy mirror, and the other volume was served from
+/// one half, although both halves were present.
 #[test]
 fn mirrors_are_served_after_disk_loss_and_renaming() {
     let machine = Machine::new();
@@ -77,14 +77,14 @@ fn mirrors_are_served_after_disk_loss_and_renaming() {
         ("a.img", vec!["b.img".to_owned(), "c.img".to_owned()])
     );
     assert_eq!((m.terminate().status, o.terminate().status), (0, 0));
-    // The lost one is replaced, and the word for a device that does not exist is its place.
+    // The lost device is replaced; an absent device is named by its place.
     machine.ok(&["device", "replace", "m", "d0", "new.img,size=64MiB"]);
     let m = serve_with(&machine, "m", 3);
     wait_until("the new device is up to date", || machine.braid(&["status", "m"]).status == 0);
     assert_eq!(m.terminate().status, 0);
 }
 
-/// The same before anything was served: each of these was refused.
+/// The same before any volume was served: each of these commands was refused.
 #[test]
 fn lost_disk_is_replaced_after_second_volume_took_name() {
     let machine = Machine::new();
@@ -101,7 +101,7 @@ fn lost_disk_is_replaced_after_second_volume_took_name() {
     assert_eq!(noted(&machine, "m"), ["new.img", "a.img"]);
 }
 
-/// After two names had changed places, the removal of one device took the path of the other out of the
+/// After an exchange of two names, the removal of one device deleted the path of the other device from the
 /// record: at the next start the good copy was never opened.
 #[test]
 fn removed_device_clears_only_the_matching_recorded_path() {
@@ -113,7 +113,7 @@ fn removed_device_clears_only_the_matching_recorded_path() {
         fill(&machine, "m", 5);
         rename(&machine, &[("b.img", "x"), ("c.img", "b.img"), ("x", "c.img")]);
         let m = serve_with(&machine, "m", 5);
-        // The record is right before anything changes it.
+        // The record is right before the removal changes the record.
         assert_eq!(noted(&machine, "m"), ["a.img", "c.img", "b.img"]);
         machine.ok(&["device", "remove", "m", "d1"]);
         wait_until("it is removed", || noted(&machine, "m") == ["a.img", "", "b.img"]);
@@ -124,7 +124,7 @@ fn removed_device_clears_only_the_matching_recorded_path() {
     }
 }
 
-/// The text named the surviving disk as the one that was removed.
+/// The message named the surviving disk as the removed disk.
 #[test]
 fn replace_names_the_path_of_the_leaving_device() {
     let machine = Machine::new();
@@ -139,8 +139,8 @@ fn replace_names_the_path_of_the_leaving_device() {
     assert_eq!(serve_with(&machine, "m", 5).terminate().status, 0);
 }
 
-/// Files of two mirrors under drawn names, one device of each lost, in its place a blank one, one of the
-/// other volume, or nothing.
+/// Files of two mirrors under random names, with one device of each mirror lost. At the path of a lost device
+/// lies a blank device, a device of the other volume, or nothing.
 #[test]
 fn mirrors_with_one_device_survive_any_renaming() {
     const NAMES: [&str; 4] = ["a.img", "b.img", "c.img", "d.img"];
@@ -150,8 +150,8 @@ fn mirrors_with_one_device_survive_any_renaming() {
     fill(&machine, "m", 3);
     fill(&machine, "o", 4);
     let kept = NAMES.map(|name| std::fs::read(machine.path(name)).unwrap());
-    // The devices of each round are as old as these notes: with newer ones they would have lost promised
-    // batches.
+    // The devices of each round are as old as these notes: with newer notes, promised batches would seem
+    // lost.
     let of = |name: &str| ["volume.json", "noted.json"].map(|file| machine.state().join(name).join(file));
     let records: Vec<_> = ["m", "o"].into_iter().flat_map(of).collect();
     let texts: Vec<_> = records.iter().map(|record| std::fs::read(record).unwrap()).collect();
@@ -194,8 +194,8 @@ fn mirrors_with_one_device_survive_any_renaming() {
     }
 }
 
-/// A copy of a lost device beside it, of last week: it was neither taken for the device, nor did it keep the
-/// volume from being served.
+/// An old copy of a lost device lies beside the device's path. The copy is not taken for the device, and the
+/// volume is served.
 #[test]
 fn an_older_copy_beside_a_lost_device_stays_untouched() {
     let machine = Machine::new();
@@ -213,7 +213,7 @@ fn an_older_copy_beside_a_lost_device_stays_untouched() {
     assert!(std::fs::read(machine.path("a.bak")).unwrap() == kept, "it is a backup");
 }
 
-/// Two copies of one device, neither at a path of the record: nothing tells which one is meant.
+/// Two copies of one device, neither at a path of the record: the right device is undecidable.
 #[test]
 fn two_copies_of_a_device_under_new_names_are_refused_by_name() {
     let machine = Machine::new();
@@ -222,13 +222,13 @@ fn two_copies_of_a_device_under_new_names_are_refused_by_name() {
     std::fs::copy(machine.path("a.img"), machine.path("one")).unwrap();
     rename(&machine, &[("a.img", "two")]);
     machine.refused(&["serve", "m"], "invalid", &["one", "two", "d0"]);
-    // A second name of the same file is no copy.
+    // A hard link to the same file is no copy.
     std::fs::remove_file(machine.path("one")).unwrap();
     std::fs::hard_link(machine.path("two"), machine.path("one")).unwrap();
     let m = serve_with(&machine, "m", 3);
     assert_eq!(states(&machine, "m"), ["active", "active"]);
     assert_eq!(m.terminate().status, 0);
-    // A path of the record says which one is meant.
+    // A path of the record decides between two copies.
     rename(&machine, &[("one", "a.img")]);
     let other = std::fs::read(machine.path("two")).unwrap();
     std::fs::remove_file(machine.path("two")).unwrap();
@@ -238,7 +238,7 @@ fn two_copies_of_a_device_under_new_names_are_refused_by_name() {
     assert_eq!(noted(&machine, "m"), ["a.img", "b.img"]);
 }
 
-/// A return that was refused left its path in the record: the healthy volume was not served any more.
+/// A refused return left its path in the record: then the healthy volume was refused.
 #[test]
 fn refused_device_return_leaves_the_record_unchanged() {
     let machine = Machine::new();
@@ -251,7 +251,7 @@ fn refused_device_return_leaves_the_record_unchanged() {
     machine.refused(&["device", "return", "m", "d1", "short.img"], "invalid", &["short.img"]);
     machine.refused(&["device", "return", "m", "d1", "nowhere.img"], "io", &["nowhere.img"]);
     assert_eq!(noted(&machine, "m"), ["a.img", "b.img"]);
-    // One that is taken is noted.
+    // An accepted device is noted in the record.
     rename(&machine, &[("b.img", "c.img")]);
     machine.ok(&["device", "return", "m", "d1", "c.img"]);
     assert_eq!(noted(&machine, "m"), ["a.img", "c.img"]);
@@ -265,7 +265,7 @@ fn refused_device_return_leaves_the_record_unchanged() {
     assert_eq!(m.terminate().status, 0);
 }
 
-/// A place that the volume does not have was given up without a word.
+/// `--distrust` accepted a place that the volume does not have, without a message.
 #[test]
 fn distrust_of_an_unknown_device_is_refused() {
     let machine = Machine::new();
@@ -281,7 +281,7 @@ fn distrust_of_an_unknown_device_is_refused() {
     assert_eq!(machine.serve(&["m"]).terminate().status, 0);
 }
 
-/// A device that this process may not read is no missing one.
+/// A device without read permission is not a missing device.
 #[test]
 fn a_device_without_permission_is_an_error_and_not_missing() {
     use std::os::unix::process::CommandExt;
@@ -308,8 +308,8 @@ fn a_device_without_permission_is_an_error_and_not_missing() {
     assert!(ended.stderr.contains("its owner, root or a member"), "{ended:?}");
 }
 
-/// An SSD of an adopted disk was given to another volume: all commands refused the first one, whose disk was
-/// untouched.
+/// An SSD of an adopted disk was given to another volume: all commands refused the first volume, despite its
+/// intact disk.
 #[test]
 fn adopted_disk_is_served_after_second_volume_took_ssd() {
     let machine = Machine::new();
@@ -330,8 +330,8 @@ fn adopted_disk_is_served_after_second_volume_took_ssd() {
     assert_eq!(number(&machine.json(&["check", "b"]), "resync_bytes"), 0.0);
 }
 
-/// An old copy lay at the recorded path, and the current device beside it under a new name. The volume has
-/// one copy, and was refused with advice that gave up all that lies on the device.
+/// An old copy lay at the recorded path, and the current device beside the copy under a new name. The volume
+/// with one copy was refused, and the advice would have discarded all data on the device.
 #[test]
 fn current_device_is_preferred_to_old_copy_at_path() {
     for copies in ["1", "2"] {
@@ -350,7 +350,7 @@ fn current_device_is_preferred_to_old_copy_at_path() {
         assert_eq!(noted(&machine, "m"), ["true.img", "b.img"]);
         assert!(std::fs::read(machine.path("a.img")).unwrap() == backup, "it is a backup");
         if copies == "1" {
-            // Without the device, the message names no way out that keeps its data, for none exists.
+            // Without the device, no command can keep its data, and the message names none.
             rename(&machine, &[("true.img", "gone"), ("a.img", "true.img")]);
             std::fs::create_dir(machine.path("away")).unwrap();
             rename(&machine, &[("gone", "away/gone")]);
@@ -360,8 +360,8 @@ fn current_device_is_preferred_to_old_copy_at_path() {
     }
 }
 
-/// Old copies of all devices agree with each other: they were taken for the volume, whose current devices lay
-/// beside them.
+/// Old copies of all devices agree with each other: the copies were taken for the volume, although the
+/// current devices lay beside the copies.
 #[test]
 fn old_copy_of_all_devices_is_not_served() {
     let machine = Machine::new();

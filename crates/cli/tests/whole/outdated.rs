@@ -1,11 +1,11 @@
-//! A device that was given up comes back without those that went on: this host knows that it is older.
+//! A failed device returns without the devices that continued: the host knows that the failed device is
+//! stale.
 
 use crate::machine::{Daemon, Machine, have, number, qemu_io_ok};
 use crate::replace::wait_until;
 use serde_json::Value;
 
-/// A mirror that had sevens everywhere when both devices were in use, and has a MiB of nines more on the
-/// second one.
+/// Makes a mirror with sevens on both devices, and one MiB of newer nines on the second device only.
 fn gone_on(machine: &Machine) -> Daemon {
     let devices = ["--ssd", "fast.img,size=64MiB", "--hdd", "slow.img,size=64MiB"];
     machine.ok(&[&["create", "vault", "--copies", "2", "--policy", "raid1"], &devices[..]].concat());
@@ -16,7 +16,7 @@ fn gone_on(machine: &Machine) -> Daemon {
     vault
 }
 
-/// The devices that the record calls outdated.
+/// Flags of the record by device: true if the device is outdated.
 pub fn noted(machine: &Machine) -> Vec<bool> {
     let record = std::fs::read_to_string(machine.state().join("vault/volume.json")).unwrap();
     let record: Value = serde_json::from_str(&record).unwrap();
@@ -24,8 +24,8 @@ pub fn noted(machine: &Machine) -> Vec<bool> {
     devices.iter().map(|device| device["outdated"].as_bool().unwrap()).collect()
 }
 
-/// The second device came late after a reboot: the first one served bytes of days ago, with no other word
-/// than that the volume was degraded.
+/// After a reboot the second device appeared late: the first device served data of days ago, and the only
+/// message was that the volume was degraded.
 #[test]
 fn stale_mirror_half_is_not_served_without_newer_half() {
     if !have(&["qemu-io"]) {
@@ -51,14 +51,14 @@ fn stale_mirror_half_is_not_served_without_newer_half() {
     qemu_io_ok(&vault.uri, &["read -P 7 0 1M", "read -P 9 1M 1M", "read -P 7 2M 6M"]);
     wait_until("both are in step", || noted(&machine) == [false, false]);
     assert_eq!(vault.terminate().status, 0);
-    // Nothing keeps it from being served without either of them.
+    // After the resync, the volume is served without either device.
     std::fs::rename(&there, &away).unwrap();
     let vault = machine.serve(&["vault"]);
     assert_eq!(noted(&machine), [false, true]);
     qemu_io_ok(&vault.uri, &["read -P 9 1M 1M"]);
     assert_eq!(vault.terminate().status, 0);
 
-    // Another host, or the same one once it has forgotten it, learns it from the devices together.
+    // Another host, or the same host after `forget`, learns the state from both devices together.
     machine.ok(&["forget", "vault"]);
     std::fs::rename(&away, &there).unwrap();
     assert_eq!(
@@ -71,8 +71,8 @@ fn stale_mirror_half_is_not_served_without_newer_half() {
     machine.refused(&["serve", "vault"], "degraded", &["--distrust d0"]);
 }
 
-/// The state directory came from a backup of the days before, and the newer half was late: its own record did
-/// not know which one is older. The older half tells.
+/// The state directory came from an older backup, and the newer half appeared late: the record did not name
+/// the stale half. Metadata on the stale half tells.
 #[test]
 fn an_older_half_is_not_served_by_a_state_directory_from_a_backup() {
     if !have(&["qemu-io"]) {
@@ -95,7 +95,7 @@ fn an_older_half_is_not_served_by_a_state_directory_from_a_backup() {
     machine.refused(&["serve", "vault"], "degraded", &["d1", "--distrust d1"]);
 }
 
-/// After a power cut, too. What the newer half holds may be given up, and then that is the older one.
+/// Also after a power cut. `--distrust` may discard the data of the newer half; then the newer half is stale.
 #[test]
 fn newer_mirror_half_is_discarded_only_with_distrust() {
     if !have(&["qemu-io"]) {
@@ -117,8 +117,8 @@ fn newer_mirror_half_is_discarded_only_with_distrust() {
     assert_eq!(vault.terminate().status, 0);
 }
 
-/// With one copy, a disk that was given up came back, and was left out. Then the SSD, which had all, was
-/// away: the disk was served as the newest, for its own superblock says that the SSD was a clean cache.
+/// With one copy, a failed disk returned, and stayed excluded. Then the SSD with all data was away: the disk
+/// was served as the newest device, because its superblock described the SSD as a clean cache.
 #[test]
 fn returned_failed_disk_is_not_served_without_newer_ssd() {
     if !have(&["qemu-io"]) {

@@ -1,11 +1,11 @@
-//! What reaches standard output and the terminal: whole, or the exit status says so.
+//! Output to stdout and the terminal is complete, or the exit status reports the failure.
 
 use crate::machine::{Machine, run};
 use std::fs::File;
 use std::process::Stdio;
 
-/// `braid check v >/dev/full` on a damaged volume ended with success: neither the answer nor the damage was
-/// told.
+/// `braid check v >/dev/full` on a damaged volume ended with success: neither the failed output nor the
+/// damage was reported.
 #[test]
 fn unwritable_output_fails_and_damage_keeps_exit_status_3() {
     let machine = Machine::new();
@@ -31,7 +31,7 @@ fn unwritable_output_fails_and_damage_keeps_exit_status_3() {
     }
 }
 
-/// A reader that has read enough is no failure, and changes no status.
+/// A reader that closes the pipe early causes no failure and no other exit status.
 #[test]
 fn closed_output_pipe_changes_no_exit_status() {
     let machine = Machine::new();
@@ -61,8 +61,8 @@ fn wrong_usage_is_json_too_if_json_was_asked_for() {
     assert_eq!((help.status, help.stderr.as_str()), (0, ""));
 }
 
-/// The name of a file, or of a volume in a hostile superblock, could clear the screen of an administrator, or
-/// write there.
+/// The name of a file, or of a volume in a hostile superblock, could clear an administrator's screen or write
+/// to the screen.
 #[test]
 fn control_characters_in_names_are_escaped_in_output() {
     let machine = Machine::new();

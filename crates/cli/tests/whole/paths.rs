@@ -1,11 +1,11 @@
-//! Paths as machines have them: with commas, not in UTF-8, longer than a socket's.
+//! Unusual paths: with commas, not in UTF-8, longer than the path of a socket may be.
 
 use crate::machine::{Daemon, Machine, have, qemu_io_ok, run};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 
-/// A path with a comma could not be given at all, and the message was half a sentence.
+/// A path with a comma was impossible, and the message was half a sentence.
 #[test]
 fn device_path_with_a_doubled_comma_works() {
     if !have(&["qemu-io"]) {
@@ -23,7 +23,7 @@ fn device_path_with_a_doubled_comma_works() {
     assert_eq!(machine.serve(&["vault"]).terminate().status, 0);
 }
 
-/// Names that are not UTF-8 were refused without a name, or worked until a reply had to be written.
+/// Names outside UTF-8 were refused in a message without the name, or failed only at the reply.
 #[test]
 fn non_utf8_path_is_refused_before_any_change() {
     let machine = Machine::new();
@@ -45,7 +45,7 @@ fn non_utf8_path_is_refused_before_any_change() {
     assert!(!machine.path("x.img").exists());
 }
 
-/// `create` worked, and `serve` failed with the kernel's words: a socket has at most 107 bytes of path.
+/// `create` worked, but `serve` failed with the kernel's message: the path of a socket has at most 107 bytes.
 #[test]
 fn state_directory_with_a_long_path_works() {
     let machine = Machine::new();
@@ -68,14 +68,14 @@ fn state_directory_with_a_long_path_works() {
     ok(&["stop", "vault"]);
     let ended = daemon.wait();
     assert!(ended.status == 0 && ended.stderr.contains("--nbd unix:"), "{ended:?}");
-    // With a place for its clients, it does not complain.
+    // With an explicit NBD socket, the daemon does not warn.
     let mut daemon = Daemon::start(braid(&["serve", "vault", "--nbd", "unix:nbd.sock"]));
     ok(&["stop", "vault"]);
     let ended = daemon.wait();
     assert!(ended.status == 0 && !ended.stderr.contains("--nbd unix:"), "{ended:?}");
 }
 
-/// "invalid digit found in string".
+/// The message was "invalid digit found in string".
 #[test]
 fn invalid_option_values_are_refused_with_the_reason() {
     let machine = Machine::new();

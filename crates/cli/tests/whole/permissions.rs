@@ -1,4 +1,4 @@
-//! Which users may do what: files that are made are private, and a check needs no right to change anything.
+//! Permissions: new files are private, and a check needs no write permission.
 
 use crate::machine::{Machine, run, skip};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
@@ -9,7 +9,7 @@ fn mode(path: &Path) -> u32 {
     std::fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
-/// Images were made with mode 0644: every user of the machine could read the volume.
+/// Images had mode 0644: every user of the machine could read the volume.
 #[test]
 fn images_sockets_and_state_are_private_under_any_umask() {
     let machine = Machine::new();
@@ -32,8 +32,8 @@ fn images_sockets_and_state_are_private_under_any_umask() {
     assert_eq!(daemon.terminate().status, 0);
 }
 
-/// In a state directory that others may write, a symbolic link in place of the lock file made root overwrite
-/// any file.
+/// In a state directory with write permission for other users, a symbolic link in place of the lock file made
+/// root overwrite any file.
 #[test]
 fn symbolic_link_as_lock_file_is_not_followed() {
     let machine = Machine::new();
@@ -47,7 +47,7 @@ fn symbolic_link_as_lock_file_is_not_followed() {
     assert_eq!(std::fs::read_to_string(machine.path("letter")).unwrap(), "dear reader");
 }
 
-/// A check opened devices for writing, and so needed the right to change what it must not change.
+/// A check opened devices for writing, and therefore needed write permission although a check must not write.
 #[test]
 fn a_check_needs_no_right_to_write() {
     const OTHER: u32 = 65534;
@@ -75,7 +75,7 @@ fn a_check_needs_no_right_to_write() {
     }
     let ended = run(as_other(&["check", "vault"]));
     assert_eq!(ended.status, 0, "{ended:?}");
-    // It is refused beside a daemon, as it was.
+    // A check while a daemon serves is still refused.
     chown(machine.path("."), Some(0), Some(0)).unwrap();
     let daemon = machine.serve(&["vault"]);
     let ended = run(as_other(&["check", "vault"]));

@@ -1,4 +1,4 @@
-//! `braid plan`: the cheapest devices that hold a target.
+//! `braid plan`: the cheapest devices that meet a target.
 
 use crate::advise::record_reads;
 use crate::machine::Machine;
@@ -16,7 +16,7 @@ const PRICES: &str = "
     price = 10
 ";
 
-/// A machine with a recording and prices.
+/// Creates a machine with a recording and prices.
 pub fn with_prices() -> Machine {
     let machine = Machine::new();
     record_reads(&machine, 2000);
@@ -33,7 +33,7 @@ fn cheapest_sufficient_mix_depends_on_the_target() {
     let machine = with_prices();
     let cheapest = |slo: &str| machine.json(&words(slo, &["--size", "200MB"]))["cheapest"]["mix"].clone();
     assert_eq!(cheapest("p99<200ms"), "1 × mba3073 of 1 GB", "a disk alone costs least");
-    // Only what has all data on the SSD answers each read like one.
+    // Only a mix with all data on the SSD answers every read at the speed of an SSD.
     assert_eq!(cheapest("p99<1ms"), "1 × x25-m of 0.512 GB");
     let plan = machine.json(&words("p99<1ms", &["--size", "200MB", "--html", "plan.html"]));
     let mixes = plan["mixes"].as_array().unwrap();

@@ -1,4 +1,4 @@
-//! A change of policy, and the reasons that are given for where data lies.
+//! Changes of policy, and explanations of the placement of data.
 
 use crate::machine::{Machine, have, number, qemu_io_ok};
 use crate::replace::wait_until;
@@ -28,7 +28,7 @@ fn policy_change_migrates_nothing_and_survives_restart() {
     assert_eq!(daemon.terminate().status, 0);
 
     assert_eq!(machine.ok(&["policy", "vault"]).trim(), "ssd-only");
-    // Also while nobody serves it.
+    // Also while the volume is not served.
     assert!(machine.ok(&["policy", "vault", "static,ssd=50%"]).starts_with("static,d0=50%,d1=50%"));
     let daemon = machine.serve(&["vault"]);
     assert!(machine.ok(&["policy", "vault"]).starts_with("static,"));
@@ -69,7 +69,7 @@ fn wear_and_latency_limits_survive_restart_with_wear_debt() {
     assert!(after < before / 2.0, "{before}, after a restart {after}");
 }
 
-/// It printed `bypass=4 MiB`, which was refused.
+/// `braid policy` printed `bypass=4 MiB`, but refused the same text as input.
 #[test]
 fn shown_policy_is_accepted_as_input() {
     let machine = Machine::new();
@@ -104,7 +104,7 @@ fn a_policy_as_published_is_spelled_out_and_taken_again() {
     }
 }
 
-/// It said "keep less of the devices for extra copies", which is no way out of a volume that takes all of its
+/// The message said "keep less of the devices for extra copies", which does not help if the volume fills its
 /// devices.
 #[test]
 fn policy_without_room_is_refused_with_a_sufficient_size() {
@@ -118,7 +118,7 @@ fn policy_without_room_is_refused_with_a_sufficient_size() {
     assert!(other.ok(&["policy", "vault", policy]).starts_with("exclusive,cache=40%"));
 }
 
-/// A volume took all of its devices, so that no cache fitted it any more, and `create` did not say so.
+/// A volume filled its devices, so no cache policy could fit later, and `create` did not warn.
 #[test]
 fn policies_listed_as_fitting_by_create_are_accepted_later() {
     let machine = Machine::new();
@@ -168,7 +168,7 @@ fn policies_listed_as_fitting_by_create_are_accepted_later() {
             machine.ok(&["policy", &other, policy]);
         }
     }
-    // An explicit size is what it was.
+    // An explicit size stays unchanged.
     let made = create("given", "128MiB", &["--size", "160MiB"]);
     assert_eq!(number(&made, "size_bytes"), f64::from(160 << 20));
     let text = machine.ok(&["create", "told", "--ssd", "t.ssd,size=64MiB", "--hdd", "t.hdd,size=128MiB"]);
@@ -200,7 +200,7 @@ fn guard_chooses_a_mode_with_given_or_measured_models() {
         (&idle["one_in"], &idle["switches"], &idle["measured_models_off"]),
         (&0.into(), &0.into(), &json!({}))
     );
-    // A file's timing is this machine's: a model comes near it, or the status names the way to one.
+    // A file has the timing of this machine: a measured model fits, or the status names `device calibrate`.
     let measured = guard(&|guard| {
         qemu_io_ok(&daemon.uri, &commands);
         let devices = guard["measured_models_off"].as_object().map_or(0, |measured| measured.len());

@@ -1,9 +1,9 @@
-//! A database on a volume that loses its SSD under load: what it acknowledged before the bound is on the
-//! disk, and the database starts.
+//! A database on a volume that loses its SSD under load: transactions acknowledged before the bound of the
+//! lag are on the disk, and the database starts.
 //!
-//! PostgreSQL on ext4 on an attached volume of `pass,order=epoch`, with the timing of an SSD and a disk.
-//! pgbench counts up; the daemon is killed, the SSD is gone, the volume is recovered from the disk. `make
-//! postgres SECONDS=n` has it under load for longer.
+//! PostgreSQL runs on ext4 on an attached volume of `pass,order=epoch`, with the timing of an SSD and a disk.
+//! pgbench inserts rising numbers. Then the daemon is killed, the SSD is deleted, and the volume is recovered
+//! from the disk. `make postgres SECONDS=n` sets the length of the load.
 
 use crate::machine::{Machine, client, have, have_block_devices, number, run, skip};
 use crate::replace::wait_until;
@@ -15,20 +15,20 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const CLIENTS: usize = 4;
-/// Of acknowledged writes the disk lacks so much at most.
+/// Highest age of acknowledged writes that the disk lacks.
 const BOUND: Duration = Duration::from_secs(2);
-/// From the end of a device's write to pgbench's note of it.
+/// Time from the end of a device's write to pgbench's log entry.
 const NOTICED: Duration = Duration::from_millis(500);
 
 const SCRIPT: &str = "\\set number :number + 1
 INSERT INTO ledger (client, number) VALUES (:client_id, :number);
 ";
 
-/// PostgreSQL's programmes, where Debian has them, and the user that may run the server.
+/// PostgreSQL's programs, at Debian's path, and the user of the server.
 struct Postgres {
     programmes: PathBuf,
     user: (u32, u32),
-    /// The server's socket and files of pgbench.
+    /// Directory of the server's socket and of pgbench's files.
     socket: PathBuf,
     data: PathBuf,
 }
@@ -50,7 +50,7 @@ impl Postgres {
         Some(Postgres { programmes, user: (uid, gid), socket, data })
     }
 
-    /// Gives the server's user a directory of its own.
+    /// Creates a directory owned by the server's user.
     fn own(&self, directory: &Path) {
         std::fs::create_dir_all(directory).unwrap();
         chown(directory, Some(self.user.0), Some(self.user.1)).unwrap();
@@ -70,7 +70,7 @@ impl Postgres {
         ended.stdout
     }
 
-    /// Starts the server, and waits until it answers.
+    /// Starts the server, and waits until the server answers.
     fn start(&self) -> Server {
         let (data, socket) = (self.data.to_str().unwrap(), self.socket.to_str().unwrap());
         let log = std::fs::File::create(self.socket.join("log")).unwrap();
@@ -86,13 +86,13 @@ impl Postgres {
     }
 }
 
-/// A server that runs; nothing of it outlives the test.
+/// A running server; no process outlives the test.
 struct Server {
     child: Child,
 }
 
 impl Drop for Server {
-    /// An immediate shutdown: the children end, too, and nothing is written.
+    /// Requests an immediate shutdown: the child processes end too, and the server writes nothing.
     fn drop(&mut self) {
         let _gone = kill_process(Pid::from_child(&self.child), Signal::QUIT);
         let _status = self.child.wait();
@@ -104,7 +104,7 @@ fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64()
 }
 
-/// When each transaction of each client was acknowledged, from pgbench's logs.
+/// Time of each acknowledged transaction, for each client, from pgbench's logs.
 fn acknowledged(directory: &Path) -> Vec<Vec<f64>> {
     let mut times = vec![Vec::new(); CLIENTS];
     let files = std::fs::read_dir(directory).unwrap().flatten();
@@ -161,7 +161,7 @@ fn postgres_commits_before_max_lag_survive_ssd_loss() {
     std::thread::sleep(Duration::from_secs(seconds));
     let killed = now();
     daemon.kill();
-    // Its sessions fail, and so it ends by itself, and writes what it has noted.
+    // pgbench ends by itself, because its sessions fail, and writes its logs.
     let _status = pgbench.wait().unwrap();
     drop(server);
     machine.ok(&["detach", "vault"]);
@@ -171,7 +171,7 @@ fn postgres_commits_before_max_lag_survive_ssd_loss() {
     machine.ok(&["recover", "vault"]);
     let daemon = machine.serve(&["vault"]);
     let device = machine.ok(&["attach", "vault"]).trim().to_owned();
-    // The first run replays ext4's journal, as after any power cut. Then there must be nothing to repair.
+    // The first run replays ext4's journal, as after any power cut. Then no repair must be necessary.
     let replayed = run({
         let mut e2fsck = Command::new("e2fsck");
         e2fsck.args(["-p", &device]);

@@ -1,4 +1,4 @@
-//! Devices that have become read-only: an SSD at the end of its life, a file system with an error.
+//! Devices that became read-only: an SSD at the end of its life, a file system with an error.
 
 use crate::claims::Loop;
 use crate::machine::{Machine, client, have, have_block_devices, number, qemu_io_ok, run, skip};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// A directory that is read-only from outside until the test ends.
+/// A directory with a read-only mount until the value is dropped.
 struct ReadOnly(PathBuf);
 
 impl ReadOnly {
@@ -36,7 +36,7 @@ impl Drop for ReadOnly {
     }
 }
 
-/// A block device that takes no write until the test ends.
+/// A block device that refuses writes until the value is dropped.
 struct WornOut<'a>(&'a Loop);
 
 impl WornOut<'_> {
@@ -48,13 +48,13 @@ impl WornOut<'_> {
 
 impl Drop for WornOut<'_> {
     fn drop(&mut self) {
-        // The kernel keeps this for the next user of the name.
+        // The kernel would keep the flag for the next user of the device's name.
         client("blockdev", &["--setrw", &self.0.0]);
     }
 }
 
-/// The file system of one half of a mirror had become read-only: `serve` and the repair were refused, with
-/// and without `--distrust`, though the other half had all.
+/// The file system of one half of a mirror became read-only: `serve` and the repair were refused, with and
+/// without `--distrust`, although the other half had all data.
 #[test]
 fn mirror_is_served_without_half_on_read_only_filesystem() {
     if !have(&["mount", "qemu-io"]) {
@@ -84,7 +84,7 @@ fn mirror_is_served_without_half_on_read_only_filesystem() {
     assert_eq!(daemon.terminate().status, 0);
 }
 
-/// The kernel opens a read-only block device for writing, and refuses each write.
+/// The kernel opens a read-only block device for writing, and then refuses each write.
 #[test]
 fn read_only_block_device_is_left_out_and_replaced() {
     if !have_block_devices() || !have(&["losetup", "blockdev", "qemu-io"]) {
@@ -108,7 +108,7 @@ fn read_only_block_device_is_left_out_and_replaced() {
     assert_eq!(daemon.terminate().status, 0);
 }
 
-/// With one copy nothing can be left out: the refusal says how to go on, and nothing is changed.
+/// With one copy no device can be excluded: the refusal names remedies, and no device is changed.
 #[test]
 fn single_copy_volume_with_read_only_device_is_refused() {
     if !have(&["mount", "qemu-io"]) {
@@ -125,7 +125,7 @@ fn single_copy_volume_with_read_only_device_is_refused() {
         let refused =
             machine.refused(&["serve", "v"], "degraded", &["away/b", "remount,rw", "ddrescue", "--distrust"]);
         let place = |words| refused.find(words).unwrap();
-        // What loses nothing comes first.
+        // The remedy without loss comes first.
         assert!(place("remount,rw") < place("--distrust"), "{refused}");
     }
     drop(read_only);
@@ -134,7 +134,7 @@ fn single_copy_volume_with_read_only_device_is_refused() {
     assert_eq!(daemon.terminate().status, 0);
 }
 
-/// `device return` said that the device was back, and the first write to it failed.
+/// `device return` reported success, but the first write to the device failed.
 #[test]
 fn return_of_a_read_only_device_is_refused() {
     if !have_block_devices() || !have(&["losetup", "blockdev", "mount", "qemu-io"]) {
@@ -164,7 +164,7 @@ fn return_of_a_read_only_device_is_refused() {
     }
 }
 
-/// It was served without a word, and each write of a guest that reached the disk failed.
+/// The volume was served without a warning, and each guest's write to the disk failed.
 #[test]
 fn read_only_adopted_disk_is_not_served() {
     if !have_block_devices() || !have(&["losetup", "blockdev", "mount", "qemu-io"]) {
@@ -192,7 +192,7 @@ fn read_only_adopted_disk_is_not_served() {
     }
 }
 
-/// Of a volume that may lack a device.
+/// Status of volume `v`; devices may be missing.
 fn status(machine: &Machine) -> Value {
     serde_json::from_str(&machine.braid(&["status", "v", "--json"]).stdout).unwrap()
 }

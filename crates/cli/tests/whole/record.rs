@@ -1,5 +1,5 @@
-//! What guests ask for is recorded, all of it or counted, and the volume goes on whatever becomes of the
-//! recorder.
+//! Guests' requests are recorded completely, or missing records are counted. A failing recorder does not
+//! disturb the volume.
 
 use crate::machine::{Daemon, Machine, client, have, have_block_devices, number, qemu_io_ok, run};
 use rustix::process::{Pid, Signal, kill_process};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 const MEMORY: &[&str] = &["--temporary", "--ssd", "memory,size=96MiB", "--hdd", "memory,size=96MiB"];
 
-/// A recording of the temporary volume into `trace`, once it runs.
+/// Starts a recording of the temporary volume into `trace`, and waits until the recording runs.
 fn record(machine: &Machine, more: &[&str]) -> Child {
     let words = [&["trace", "record", "temporary", "--output", "trace", "--json"], more].concat();
     let mut command = machine.command(&words);
@@ -28,7 +28,7 @@ fn wait_until(what: &str, mut test: impl FnMut() -> bool) {
     }
 }
 
-/// Waits for the end of a recording that was told to end; gives its report.
+/// Waits for the end of an interrupted recording; returns its report.
 fn report(child: Child) -> Value {
     let ended = child.wait_with_output().unwrap();
     assert!(ended.status.success(), "{ended:?}");
@@ -39,7 +39,7 @@ fn interrupt(child: &Child) {
     kill_process(Pid::from_child(child), Signal::INT).unwrap();
 }
 
-/// Lets fio loose on the volume; gives how many reads and writes it did.
+/// Runs fio on the volume; returns the numbers of reads and writes.
 fn fio(daemon: &Daemon, more: &[&str]) -> [f64; 2] {
     let uri = format!("--uri={}", daemon.uri);
     let common = ["--name=load", "--ioengine=nbd", &uri, "--size=64m", "--bs=4k", "--output-format=json"];
@@ -68,7 +68,7 @@ fn trace_contains_every_guest_request_with_exact_range() {
     );
     assert_eq!(number(&told, "records"), number(&found, "records"));
     assert_eq!(number(&found, "counts.written_bytes"), 8192.0);
-    // qemu-io reads a little of every disk by itself, to see what it is.
+    // qemu-io itself reads the start of every disk, to probe the content.
     assert!(number(&found, "counts.read_bytes") >= 4096.0, "{found}");
     assert_eq!(number(&found, "counts.discarded_bytes"), f64::from(1 << 20));
     assert!(number(&found, "counts.flush_requests") >= 1.0);
@@ -87,7 +87,7 @@ fn trace_contains_every_guest_request_with_exact_range() {
     }
 }
 
-/// What a kernel asks of an attached volume comes by another front.
+/// The kernel's requests to an attached volume use another frontend.
 #[test]
 fn an_attached_volume_is_recorded() {
     if !have_block_devices() || !have(&["dd", "blkdiscard"]) {
@@ -142,7 +142,7 @@ fn every_request_under_load_is_recorded() {
     assert_eq!((number(&told, "unrecorded_requests"), number(&found, "bad_records")), (0.0, 0.0));
     let requests = ["read", "write"].map(|op| number(&found, &format!("counts.{op}_requests")));
     assert!(reads > 100.0 && writes > 100.0, "{reads} {writes}");
-    // Also of holes, and of more than fits into one buffer.
+    // Requests to holes are included, and requests longer than one buffer.
     assert_eq!(requests, [reads, writes]);
 }
 
@@ -191,7 +191,7 @@ fn trace_of_a_killed_daemon_is_readable() {
     assert_eq!((number(&found, "counts.written_bytes"), number(&found, "bad_records")), (4096.0, 1.0));
 }
 
-/// Somebody asks for a recording and then reads nothing of it.
+/// A client requests a recording, and reads no record.
 #[test]
 fn stalled_recorder_loses_only_trace_records() {
     if !have(&["fio"]) {
@@ -219,7 +219,7 @@ fn stalled_recorder_loses_only_trace_records() {
     assert!(problem.starts_with(&format!("{dropped} ")), "{problem}");
 }
 
-/// A daemon that stops gives a recorder a second to read the end, and no more.
+/// At its stop, the daemon waits at most one second until a recorder has read the end.
 #[test]
 fn stalled_recorder_does_not_delay_daemon_exit() {
     if !have(&["fio"]) {
@@ -235,7 +235,7 @@ fn stalled_recorder_does_not_delay_daemon_exit() {
     assert_eq!(ended.status, 0, "{ended:?}");
 }
 
-/// Asks for a recording, and reads nothing of it.
+/// Requests a recording, and reads no record.
 fn record_by_hand(machine: &Machine) -> UnixStream {
     let socket = machine.state().join("temporary").join("admin.sock");
     let mut stream =
@@ -256,7 +256,7 @@ fn killed_recorder_leaves_a_readable_trace_and_the_volume() {
     assert_eq!(daemon.terminate().status, 0);
 }
 
-/// Records once more; it may take the daemon a moment to see that nobody listens to the recording before.
+/// Records once more, with retries: the daemon may notice late that the earlier recorder is gone.
 fn record_again(machine: &Machine) {
     let again = ["trace", "record", "temporary", "--output", "again", "--seconds", "1"];
     wait_until("another may record", || {

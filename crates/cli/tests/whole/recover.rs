@@ -1,4 +1,5 @@
-//! A volume whose disk keeps epochs loses its SSD: the disk alone goes on, as it was at one instant.
+//! A volume with epochs on its disk loses its SSD: the volume continues from the disk, in the state of one
+//! instant.
 
 use crate::machine::{Daemon, Machine, have, number, qemu_io, qemu_io_ok, skip};
 use crate::replace::wait_until;
@@ -6,8 +7,8 @@ use serde_json::Value;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A volume that has lost its SSD: its disk is as it was when that had 4 MiB, which was before it got 1 MiB
-/// more.
+/// Makes a volume that has lost its SSD. The disk holds the state with the first 4 MiB; the SSD alone held 1
+/// MiB of later data.
 pub fn behind_its_ssd(machine: &Machine) {
     let devices = ["--ssd", "fast.img,size=64MiB", "--hdd", "slow.img,size=64MiB,layout=tail"];
     let policy = ["--copies", "2", "--policy", "pass,order=epoch,idle=50ms"];
@@ -35,7 +36,7 @@ fn volume_is_recovered_from_hdd_at_epoch_end() {
     behind_its_ssd(&machine);
     machine.refused(&["serve", "vault"], "degraded", &["d0"]);
 
-    // Readers may look first: nothing changes.
+    // `--read-only` shows the recovered state without any change.
     let before = std::fs::read(machine.path("slow.img")).unwrap();
     let look = Daemon::start(machine.command(&["recover", "vault", "--read-only", "--json"]));
     let ready: Value = serde_json::from_str(&look.uri).unwrap();
@@ -51,7 +52,7 @@ fn volume_is_recovered_from_hdd_at_epoch_end() {
     let report = machine.json(&["recover", "vault", "--apply"]);
     assert_eq!(number(&report, "unapplied_bytes"), 0.0, "{report}");
     assert_eq!(report["given_up"], serde_json::json!(["d0"]), "{report}");
-    // When it ended by the calendar, and how long before now that was: the same moment.
+    // The end of the epoch by calendar and by age: both name the same moment.
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
     let ended = number(&report, "epoch_ended_unix_seconds");
     assert!(ended <= now && number(&report, "age_seconds") <= now - ended, "{report}");
@@ -67,7 +68,7 @@ fn volume_is_recovered_from_hdd_at_epoch_end() {
     assert!(raw[20 << 20..21 << 20].iter().all(|&byte| byte == 0));
     let vault = machine.serve(&["vault"]);
     qemu_io_ok(&vault.uri, &["read -P 6 0 4M", "read -P 0 20M 1M", "write -P 8 5M 1M", "flush"]);
-    // The device that is gone was said to hold half of the data.
+    // Once, the lost device was reported with half of the data.
     let status: Value = serde_json::from_str(&machine.braid(&["status", "vault", "--json"]).stdout).unwrap();
     let (lost, disk) = (&status["devices"][0], &status["devices"][1]);
     assert_eq!(
@@ -77,7 +78,7 @@ fn volume_is_recovered_from_hdd_at_epoch_end() {
     assert!(number(disk, "used_bytes") > 0.0 && number(disk, "data_share") == 1.0, "{status}");
     assert_eq!(vault.terminate().status, 0);
 
-    // With a new SSD it is what it was before.
+    // With a new SSD the volume has both copies and epochs again.
     machine.ok(&["device", "replace", "vault", "d0", "new.img,size=64MiB"]);
     let vault = machine.serve(&["vault"]);
     wait_until("the new device is up to date", || machine.braid(&["status", "vault"]).status == 0);
@@ -91,7 +92,7 @@ fn volume_is_recovered_from_hdd_at_epoch_end() {
     assert_eq!(vault.terminate().status, 0);
 }
 
-/// With a disk so slow that its journal is full of what is not in its place yet.
+/// The disk is so slow that its journal is full of unapplied changes.
 #[test]
 fn guests_are_served_while_the_epoch_journal_is_applied() {
     if !have(&["qemu-io"]) {
@@ -104,7 +105,7 @@ fn guests_are_served_while_the_epoch_journal_is_applied() {
     let status = || machine.json(&["status", "vault"]);
     let vault = machine.serve(&["vault"]);
     wait_until("the disk is the volume", || !status()["epoch"].is_null());
-    // Too far apart for the disk to pass over what lies between.
+    // The places are too far apart for the disk to pass over the gaps.
     let places: Vec<u32> = (0..350).map(|i| i * 128).collect();
     let at_all = |verb: &str, value: u32, places: &[u32]| -> Vec<String> {
         places.iter().map(|at| format!("{verb} -P {value} {at}k 4k")).collect()
@@ -130,16 +131,16 @@ fn guests_are_served_while_the_epoch_journal_is_applied() {
     if left == 0.0 && !skip("the machine is too slow: the disk got all to its place meanwhile") {
         return;
     }
-    // It said that the volume was as it had been then, and what had been written since was lost.
+    // Once, a second `recover` reported the old state, and later writes as lost.
     let again = machine.json(&["recover", "vault"]);
     assert_eq!(again["recovered_before"], true, "{again}");
     assert_eq!(again["only_on_missing"], serde_json::json!([]), "{again}");
     let mut vault = machine.serve(&["vault"]);
-    // It lacks its SSD, and says so by its exit status.
+    // The exit status reports the missing SSD.
     let status =
         || -> Value { serde_json::from_str(&machine.braid(&["status", "vault", "--json"]).stdout).unwrap() };
     let (rewritten, kept) = places.split_at(places.len() / 2);
-    // From both ends, and without anything lost if the daemon dies meanwhile.
+    // Writes from both ends; no data is lost if the daemon dies meanwhile.
     for some in [&rewritten[..20], &rewritten[rewritten.len() - 20..]] {
         do_all(&vault.uri, at_all("write", 8, some));
         qemu_io_ok(&vault.uri, &["flush"]);
@@ -163,7 +164,7 @@ fn guests_are_served_while_the_epoch_journal_is_applied() {
     machine.refused(&["recover", "vault"], "degraded", &["vault"]);
 }
 
-/// Epochs need a disk that was made for them.
+/// Epochs need a disk with a suitable layout.
 #[test]
 fn epoch_order_is_refused_without_a_suitable_disk() {
     let machine = Machine::new();
@@ -187,8 +188,8 @@ fn epoch_order_is_refused_without_a_suitable_disk() {
     machine.refused(&["policy", "vault", "pass,order=random"], "usage", &["random"]);
 }
 
-/// For a tenth of a second after the only SSD was lost, the disk still kept epochs: a guest that wrote to a
-/// new extent heard that the volume was full.
+/// For a tenth of a second after the loss of the only SSD, the disk still kept epochs: a guest's write to a
+/// new extent failed with "no space".
 #[test]
 fn new_extents_find_room_at_once_after_the_ssd_was_lost() {
     if !have(&["qemu-io"]) {

@@ -1,5 +1,5 @@
-//! What is refused: a second daemon, and devices that are not those of the volume. Each is a sentence, and
-//! changes nothing.
+//! Refusals: a second daemon, and devices that do not belong to the volume. Each refusal prints a sentence,
+//! and changes nothing.
 
 use crate::machine::{Machine, have, number, qemu_io_ok};
 use serde_json::Value;
@@ -18,7 +18,7 @@ fn a_second_daemon_is_refused_with_the_process_of_the_first() {
     machine.refused(&["serve", "vault"], "busy", &[&process, "braid stop vault"]);
     machine.refused(&["check", "vault"], "busy", &[&process]);
     machine.refused(&["forget", "vault"], "busy", &[&process]);
-    // From another state directory, only the devices themselves can tell.
+    // With another state directory, only locks on the devices reveal the daemon.
     machine.refused(&["import", "vault.ssd", "vault.hdd"], "busy", &["vault.ssd"]);
     machine.refused(&["create", "other", "--ssd", "vault.ssd", "--force"], "busy", &["vault.ssd"]);
     qemu_io_ok(&daemon.uri, &["write -P 3 0 1M", "flush", "read -P 3 0 1M"]);
@@ -73,7 +73,7 @@ fn single_copy_volume_continues_without_a_distrusted_device() {
         qemu_io_ok(&daemon.uri, &["read -P 4 0 8M"]);
         assert_eq!(machine.braid(&["status", "vault"]).status, 3);
         assert_eq!(daemon.terminate().status, 0);
-        // It is left out also when it is there again.
+        // The excluded device stays excluded after its return.
         std::fs::copy(machine.far_away("away"), machine.path("vault.ssd")).unwrap();
     }
     assert_eq!(
@@ -141,8 +141,8 @@ fn a_volume_of_a_newer_version_is_refused_and_left_alone() {
     });
 }
 
-/// Sets a bit that this version does not know in the field of features that an older version must not touch,
-/// and makes the checksum fit, as the version would that knows it.
+/// Sets an unknown bit in the superblock's field of features that an older version may read but not write,
+/// and corrects the checksum, as a newer version would.
 fn set_feature(superblock: &mut [u8]) {
     assert_eq!(&superblock[..8], b"BRAIDVOL");
     superblock[40] |= 4;
@@ -165,7 +165,7 @@ fn create_does_not_overwrite_used_devices_without_force() {
 }
 
 /// The superblock of an md RAID, the labels of a ZFS pool and the backup of a partition table lie at a
-/// device's end, and were overwritten without a word.
+/// device's end, and were overwritten without a warning.
 #[test]
 fn content_at_the_end_of_a_device_is_not_overwritten_without_force() {
     let machine = Machine::new();
@@ -211,7 +211,7 @@ fn wrong_usage_is_exit_status_two() {
     machine.refused(&["policy", "vault", "nosuch"], "usage", &["nosuch"]);
 }
 
-/// Nothing in these files is another byte afterwards.
+/// Runs `attempt`, and checks that no byte of these files changes.
 fn unchanged(machine: &Machine, files: &[&str], attempt: impl FnOnce()) {
     let paths: Vec<PathBuf> = files.iter().map(|name| machine.path(name)).collect();
     let sums = || paths.iter().map(|path| crc32c::crc32c(&std::fs::read(path).unwrap())).collect::<Vec<_>>();

@@ -1,4 +1,4 @@
-//! Damage: found, told, and made good where a second copy is whole.
+//! Damage is found, reported, and repaired if a second copy is intact.
 
 use crate::machine::{Machine, have, qemu_io, qemu_io_ok};
 use serde_json::Value;
@@ -7,8 +7,8 @@ use std::os::unix::fs::FileExt;
 /// Devices with an image of the map.
 const IMAGES: [&str; 2] = ["vault.ssd", "vault.hdd"];
 
-/// Where the first page of the map lies on a device, in the image and in the double-write area: its checksum
-/// tells (docs/format.md).
+/// Offsets of the first page of the map on a device, in the image and in the double-write area, found by the
+/// page's checksum (docs/format.md).
 fn map_pages(machine: &Machine, name: &str, uuid: &str) -> Vec<u64> {
     const MAP: u8 = 3;
     let digits: Vec<u8> = uuid.bytes().filter(|&byte| byte != b'-').collect();
@@ -25,13 +25,13 @@ fn map_pages(machine: &Machine, name: &str, uuid: &str) -> Vec<u64> {
     places
 }
 
-/// Spoils what lies at these bytes of a device.
+/// Damages the content of a device at these offsets.
 fn damage(machine: &Machine, name: &str, offsets: &[u64]) {
     let file = std::fs::OpenOptions::new().write(true).open(machine.path(name)).unwrap();
     offsets.iter().for_each(|offset| file.write_all_at(&[0xee; 512], offset + 64).unwrap());
 }
 
-/// Spoils the first page of the map of volume `vault` on both devices, so that what it maps is lost.
+/// Damages the first page of volume `vault`'s map on both devices, so the extents of the page are lost.
 pub fn lose_map(machine: &Machine) {
     let uuid = machine.json(&["status", "vault"])["uuid"].as_str().unwrap().to_owned();
     for name in IMAGES {
@@ -39,7 +39,7 @@ pub fn lose_map(machine: &Machine) {
     }
 }
 
-/// What `braid check --json` says of volume `vault`.
+/// Report of `braid check --json` for volume `vault`.
 fn check(machine: &Machine) -> Value {
     serde_json::from_str(&machine.braid(&["check", "vault", "--json"]).stdout).unwrap()
 }
@@ -83,7 +83,7 @@ fn one_damaged_map_image_is_repaired_but_two_reported() {
     assert_eq!(repaired.status, 3, "{repaired:?}");
     let repaired: Value = serde_json::from_str(&repaired.stdout).unwrap();
     assert!(!repaired["lost"].as_array().unwrap().is_empty(), "{repaired}");
-    // What is lost is told, and is no zeros; a write makes it good.
+    // Lost ranges are reported, and read as errors, not as zeros; a write repairs a range.
     let daemon = machine.serve(&["vault"]);
     let (well, said) = qemu_io(&daemon.uri, &["read -P 4 0 8M"]);
     assert!(!well && said.contains("Input/output error"), "{said}");

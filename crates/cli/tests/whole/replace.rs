@@ -1,10 +1,10 @@
-//! A mirrored volume that loses a device: what is lost, how it goes on, and a new device in its place.
+//! A mirrored volume loses a device: lost data, continued service, and a new device in the same place.
 
 use crate::machine::{Machine, have, number, qemu_io_ok};
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-/// Waits until something holds, or fails after a time that only a hang takes.
+/// Waits until `holds` is true; panics after 300 s, far longer than any wait without a hang.
 pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !holds() {
@@ -13,7 +13,7 @@ pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// A volume under `pass` that has lost its SSD, which alone held a MiB, and has 4 MiB more on the disk.
+/// Makes a volume under `pass` without its SSD. The SSD alone held 1 MiB; 4 MiB more are on the disk.
 pub fn without_its_ssd(machine: &Machine) {
     let devices = ["--ssd", "fast.img,size=64MiB", "--hdd", "slow.img,size=64MiB,layout=tail"];
     let policy = ["--copies", "2", "--policy", "pass,idle=50ms"];
@@ -37,7 +37,7 @@ fn volume_continues_from_hdd_after_ssd_loss_and_replacement() {
     }
     let machine = Machine::new();
     without_its_ssd(&machine);
-    // Any program reads the disk: what was copied lies at its own address.
+    // Any program can read the disk: copied data lies at the volume's addresses.
     let raw = std::fs::read(machine.path("slow.img")).unwrap();
     assert!(raw[..4 << 20].iter().all(|&byte| byte == 6));
     let check = machine.braid(&["check", "vault", "--json"]);
@@ -50,7 +50,7 @@ fn volume_continues_from_hdd_after_ssd_loss_and_replacement() {
     };
     assert!(only.iter().any(|range| covers(range, f64::from(20 << 20))), "{check}");
     assert!(only.iter().all(|range| range["device"] == "d0"), "{check}");
-    // Nothing is given up unasked.
+    // No data is discarded without `--distrust`.
     let new = "new.img,size=64MiB";
     machine.refused(&["device", "replace", "vault", "d0", new], "degraded", &["d0"]);
     assert!(!machine.path("new.img").exists());
@@ -64,10 +64,10 @@ fn volume_continues_from_hdd_after_ssd_loss_and_replacement() {
     assert_eq!((&report["device"], &report["devices"][0]["made"]), (&"d0".into(), &true.into()));
     let vault = machine.serve(&["vault"]);
     qemu_io_ok(&vault.uri, &["read -P 6 0 1M", "read -P 8 1M 1M"]);
-    // Until then the volume is degraded, and its exit status says so.
+    // Until the end of the rebuild, the exit status reports a degraded volume.
     wait_until("the new device is up to date", || machine.braid(&["status", "vault"]).status == 0);
     assert_eq!(vault.terminate().status, 0);
-    // It serves alone, should the disk go next.
+    // The new device serves alone if the disk is lost next.
     std::fs::remove_file(machine.path("slow.img")).unwrap();
     let vault = machine.serve(&["vault"]);
     qemu_io_ok(&vault.uri, &["read -P 6 0 1M", "read -P 8 1M 1M", "read -P 6 2M 2M"]);
@@ -104,15 +104,14 @@ fn failed_device_is_replaced_and_mirror_data_stays_readable() {
     let vault = machine.serve(&["vault"]);
     qemu_io_ok(&vault.uri, &reads);
     assert_eq!(vault.terminate().status, 0);
-    // One that is there, and has nothing on it any more, is as good as missing.
+    // A present but blank device counts as missing.
     std::fs::File::create(machine.path("fast.img")).unwrap().set_len(64 << 20).unwrap();
     let vault = machine.serve(&["vault"]);
     qemu_io_ok(&vault.uri, &reads);
     assert_eq!(vault.terminate().status, 0);
 }
 
-/// The first SSD with its journal, which works, and then the disk, which is lost: each gets a successor while
-/// the volume is served.
+/// First the working SSD with the journal, then the lost disk: each is replaced while the volume is served.
 #[test]
 fn devices_are_replaced_while_the_volume_is_served() {
     if !have(&["qemu-io"]) {
@@ -141,7 +140,7 @@ fn devices_are_replaced_while_the_volume_is_served() {
     qemu_io_ok(&vault.uri, &["write -P 8 1M 1M", "flush"]);
     machine.ok(&["device", "replace", "vault", "d1", "disk.img,size=64MiB"]);
     vault.kill();
-    // It goes on after a crash.
+    // The replacement continues after a crash.
     let vault = machine.serve(&["vault"]);
     wait_until("the old disk is removed", || places() == ["d2", "d3"]);
     wait_until("all has two copies", || machine.braid(&["status", "vault"]).status == 0);

@@ -1,4 +1,4 @@
-//! Requests at any byte and of any length, on the file systems that device files lie on.
+//! Requests at any byte and of any length, with device files on various file systems.
 
 use crate::machine::{
     Machine, client, have, have_block_devices, make_file_system, number, qemu_io_ok, run, skip,
@@ -36,12 +36,12 @@ const POLICIES: [&[&str]; 7] = [
     &["--copies", "2", "--policy", "pass,order=epoch"],
 ];
 
-/// Volumes of each policy, with their devices in a directory: all requests succeed, and no device counts an
-/// error.
+/// Serves a volume of each policy, with device files in `directory`: all requests succeed, and no device
+/// counts an error.
 fn serve_shapes(machine: &Machine, directory: &str) {
     let path = |name: &str| if directory == "." { name.to_owned() } else { format!("{directory}/{name}") };
     let (ssd, hdd) = (path("ssd"), path("hdd"));
-    // Epochs need a disk that keeps addresses.
+    // Epochs need a disk with `layout=tail`.
     let (new_ssd, new_hdd) = (format!("{ssd},size=64MiB"), format!("{hdd},size=96MiB,layout=tail"));
     for policy in POLICIES {
         machine.ok(&[&["create", "v", "--ssd", &new_ssd, "--hdd", &new_hdd], policy].concat());
@@ -70,8 +70,8 @@ fn remove(machine: &Machine, devices: &[&str]) {
     devices.iter().for_each(|device| std::fs::remove_file(machine.path(device)).unwrap());
 }
 
-/// A guest's buffer began at a page whatever the offset was, and direct I/O refused what began within the
-/// request: EIO on healthy devices, and a mirror became degraded.
+/// A guest's buffer was aligned to a page regardless of the request's offset, and direct I/O refused
+/// unaligned parts of the request: EIO on healthy devices, and a mirror became degraded.
 #[test]
 fn requests_of_any_shape_succeed_on_host_file_system() {
     if have(&["qemu-io"]) {
@@ -79,7 +79,8 @@ fn requests_of_any_shape_succeed_on_host_file_system() {
     }
 }
 
-/// File systems that do not say what direct I/O needs get whole pages, and from memory, too.
+/// File systems without reported alignment of direct I/O get requests of whole pages, from page-aligned
+/// memory.
 #[test]
 fn requests_of_any_shape_succeed_on_tmpfs() {
     if !have(&["qemu-io", "mount", "umount"]) {
@@ -130,14 +131,14 @@ fn writes_of_odd_lengths_reach_the_file_of_an_attached_volume() {
     assert_eq!(daemon.terminate().status, 0);
 }
 
-/// Three blocks of the file.
+/// Reads three blocks of the file by `dd`.
 fn read_by_dd(file: &Path, block: usize) -> Vec<u8> {
     let mut command = Command::new("dd");
     command.arg(format!("if={}", file.display())).arg(format!("bs={block}")).arg("count=3");
     command.output().unwrap().stdout
 }
 
-/// A file system on the directory `place` of a machine, until it is dropped.
+/// A file system mounted on the directory `place` of a machine, until dropped.
 struct Mounted(PathBuf);
 
 impl Mounted {

@@ -1,5 +1,5 @@
-//! A daemon that does not answer: commands say so within seconds, with its process and what to do, and tell
-//! of the other volumes as ever.
+//! A daemon does not answer: commands report the daemon's process and a remedy within seconds, and report
+//! other volumes as usual.
 
 use crate::machine::{Daemon, Machine, client, have, have_block_devices, number, qemu_io_ok};
 use rustix::io::Errno;
@@ -7,7 +7,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use rustix::process::Signal;
 use serde_json::Value;
 
-/// A daemon that a signal has stopped, until this is dropped.
+/// A daemon stopped by SIGSTOP, until the value is dropped.
 struct Stopped<'a>(&'a Daemon);
 
 impl Stopped<'_> {
@@ -23,14 +23,14 @@ impl Drop for Stopped<'_> {
     }
 }
 
-/// `braid status` of all volumes, of which one does not answer.
+/// `braid status` of all volumes; one daemon does not answer.
 fn status_of_all(machine: &Machine) -> Value {
     let ended = machine.braid(&["status", "--json"]);
     assert_eq!(ended.status, 1, "{ended:?}");
     serde_json::from_str(&ended.stdout).unwrap()
 }
 
-/// One such daemon held up the status of all volumes for two minutes, and was missing from it then.
+/// A silent daemon delayed the status of all volumes by two minutes, and then was missing from the report.
 #[test]
 fn stopped_daemon_does_not_hide_further_volumes_in_status() {
     let machine = Machine::new();
@@ -102,7 +102,7 @@ fn commands_name_the_process_of_a_stopped_daemon() {
     machine.ok(&["stop", "vault"]);
 }
 
-/// `stop --force` said nothing of the one command that ends such a daemon.
+/// `stop --force` did not name the only command that ends a silent daemon.
 #[test]
 fn printed_kill_of_stopped_daemon_loses_no_acknowledged_write() {
     if !have(&["qemu-io"]) {
@@ -127,7 +127,7 @@ fn printed_kill_of_stopped_daemon_loses_no_acknowledged_write() {
     assert_eq!(daemon.terminate().status, 0);
 }
 
-/// Once 129 commands had been interrupted, the next one waited without a limit.
+/// After 129 interrupted commands, the next command waited without a limit.
 #[test]
 fn a_full_queue_of_connections_is_an_error_too() {
     let machine = Machine::new();
@@ -153,7 +153,7 @@ fn a_full_queue_of_connections_is_an_error_too() {
     assert_eq!(daemon.terminate().status, 0);
 }
 
-/// `detach` looked at the file that the daemon serves before it asked the daemon, and never came back.
+/// `detach` accessed the daemon's file before asking the daemon, and never returned.
 #[test]
 fn detach_of_a_mounted_volume_does_not_wait_for_a_silent_daemon() {
     if !have_block_devices() || !have(&["mkfs.ext4"]) {

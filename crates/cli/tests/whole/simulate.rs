@@ -1,4 +1,4 @@
-//! `braid simulate`: a table for people, JSON for programmes, and errors that say what would be right.
+//! `braid simulate`: a table for people, JSON for programs, and errors with a remedy.
 
 use crate::machine::Machine;
 use serde_json::Value;
@@ -83,7 +83,7 @@ fn single_simulation_prints_the_full_report() {
     }
 }
 
-/// A model of your own was refused here, and taken wherever a volume is made.
+/// `simulate` refused a user-defined model, although `create` accepted the same model.
 #[test]
 fn own_models_and_raid_groups_keep_the_model_name() {
     let machine = Machine::new();
@@ -139,7 +139,7 @@ fn failed_simulation_run_does_not_hide_successful_runs() {
     assert!(report["runs"][1]["error"]["message"].as_str().unwrap().contains("wrong"));
 }
 
-/// 30 extents, 4 TB apart on a disk: a read of each, in turn with a write.
+/// Makes a trace of 30 extents, 4 TB apart on a disk, with alternating reads and writes.
 fn scattered(machine: &Machine) {
     let line = |number: u64| {
         let op = if number.is_multiple_of(2) { 'r' } else { 'w' };

@@ -1,4 +1,4 @@
-//! What status says: for people, for scripts, and while it is watched.
+//! Output of `braid status`: for people, for scripts, and with `--watch`.
 
 use crate::machine::{Machine, have, number, qemu_io_ok};
 use crate::replace::wait_until;
@@ -52,7 +52,7 @@ fn status_counts_guest_requests() {
     assert!(written >= f64::from(1 << 20), "{status}");
     for (place, device) in status["devices"].as_array().unwrap().iter().enumerate() {
         let all = number(device, "device_written_bytes");
-        // The first batch of the journal and what guests wrote, at least.
+        // At least the first batch of the journal and the guests' writes.
         assert!(all > number(device, "guest_written_bytes"), "d{place}: {status}");
         assert!(device["drive_writes_per_day"].is_null(), "a minute says nothing of a day: {status}");
     }
@@ -79,7 +79,7 @@ fn people_see_every_device_and_every_volume() {
     assert_eq!(machine.json(&["status"])["volumes"].as_array().unwrap().len(), 2);
 }
 
-/// The bound stood in the policy's settings alone, and the most that was behind in JSON alone.
+/// The bound was shown only in the policy's settings, and the highest lag only in JSON.
 #[test]
 fn status_shows_the_bound_of_pass_deferral() {
     let machine = Machine::new();
@@ -90,7 +90,7 @@ fn status_shows_the_bound_of_pass_deferral() {
     wait_until("the bound is known", || figures()["behind_bound_bytes"] == f64::from(2 << 20));
     assert_eq!(figures()["behind_bound_seconds"], 2.0);
     let text = machine.ok(&["status", "vault"]);
-    // Nothing but Braid can mount a disk that was not made for that.
+    // Without `layout=tail`, only Braid can read the disk.
     for part in ["behind  0 B", "2 MiB", "layout=tail"] {
         assert!(text.contains(part), "{part}: {text}");
     }
@@ -114,7 +114,7 @@ fn watch_prints_a_report_every_second() {
     assert!(uptimes.windows(2).all(|pair| pair[1] - pair[0] > 0.5), "{uptimes:?}");
 }
 
-/// With one copy, nothing said what the loss of an SSD would cost: homes there are exposed like dirty blocks.
+/// With one copy, no output told the cost of losing an SSD: homes on the SSD are exposed like dirty blocks.
 #[test]
 fn status_says_how_many_bytes_the_loss_of_each_device_would_cost() {
     if !have(&["qemu-io"]) {

@@ -34,7 +34,7 @@ fn info_measures_a_trace() {
 
 #[test]
 fn mrc_draws_miss_ratios_by_eviction_and_size() {
-    // A loop over five blocks, and one block that is asked for all the time.
+    // A loop over five blocks, in turn with requests for one hot block.
     let line = |block: u64| format!("0,{},4096,r,0.0\n", block * 8);
     let text: String = (0..500).map(|turn| line(turn % 5) + &line(100)).collect();
     let machine = machine(&text);
@@ -48,7 +48,8 @@ fn mrc_draws_miss_ratios_by_eviction_and_size() {
     for curve in curves {
         let points = curve["points"].as_array().unwrap();
         assert_eq!(points[0]["cache_size_bytes"], 8192);
-        // Half of all, all of the loop, misses in two blocks; six blocks miss once in six.
+        // Cache of two blocks, LRU: all requests of the loop miss, half of the total. Cache of six blocks:
+        // six misses in all.
         assert_eq!(points[1]["miss_ratio"], 0.006);
         assert!((0.3..0.51).contains(&points[0]["miss_ratio"].as_f64().unwrap()), "{curve}");
     }
@@ -64,7 +65,7 @@ fn mrc_draws_miss_ratios_by_eviction_and_size() {
     machine.refused(&["trace", "mrc", "empty.spc", "--format", "spc"], "invalid", &["empty.spc"]);
 }
 
-/// The rest was dropped, and the exit status was 0.
+/// Records of later devices were dropped, and the exit status was 0.
 #[test]
 fn a_trace_of_thousands_of_devices_is_read_whole() {
     let text: String = (0..3000).map(|asu| format!("{asu},0,512,r,0.0\n")).collect();
@@ -74,7 +75,7 @@ fn a_trace_of_thousands_of_devices_is_read_whole() {
     assert_eq!(found["trace_devices"].as_array().unwrap().len(), 3000);
 }
 
-/// `simulate` took a folder and `A+B`; `info` and `convert` said "Is a directory".
+/// `simulate` accepted a directory and `A+B`; `info` and `convert` said "Is a directory".
 #[test]
 fn folder_of_trace_parts_equals_the_whole_trace() {
     let machine = machine(SPC);
@@ -94,7 +95,7 @@ fn folder_of_trace_parts_equals_the_whole_trace() {
     assert_eq!(read("whole.spc"), read("parts.spc"));
 }
 
-/// Such a trace was an empty load, exit status 0.
+/// A trace without a good line was an empty load, with exit status 0.
 #[test]
 fn trace_without_valid_line_is_refused_by_every_command() {
     let machine = machine(&"0,x,512,r,0.5\n".repeat(3));
@@ -143,7 +144,7 @@ fn trace_survives_conversion_through_all_formats() {
     machine.ok(&["trace", "convert", "t.trace", "t.trace", "--force"]);
     machine.ok(&["trace", "convert", "t.trace", "t.iolog", "--to", "fio3"]);
     machine.ok(&["trace", "convert", "t.iolog", "back.spc", "--to", "spc"]);
-    // fio has names where SPC has numbers; beside these all comes back.
+    // fio names devices, and SPC numbers devices; all other content survives the conversion.
     let info = |file| machine.json(&["trace", "info", file]);
     for part in ["counts", "rate", "sizes", "footprint", "locality", "burstiness", "reuse"] {
         assert_eq!(info("back.spc")[part], info("t.spc")[part], "{part}");
@@ -189,7 +190,7 @@ fn fio_replays_a_converted_trace_within_the_recorded_time() {
         let said: Value = serde_json::from_str(&said[said.find('{').unwrap()..]).unwrap();
         let figure = |path: &str| number(&said["jobs"][0], path);
         assert_eq!((figure("read.total_ios"), figure("write.total_ios")), (3.0, 1.0), "{target}");
-        // Waits of version 2 count from the start of fio itself.
+        // Waits of version 2 count from the start of fio.
         assert!((500.0..5_000.0).contains(&figure("job_runtime")), "{target}: {}", figure("job_runtime"));
     }
 }

@@ -1,12 +1,12 @@
-//! Commands that take service away ask first who uses it, and what a killed daemon leaves is told and can be
+//! Commands that end service check for users first. Remains of a killed daemon are reported and can be
 //! removed.
 
 use crate::machine::{Machine, client, have, have_block_devices, qemu_io_ok};
 use crate::replace::wait_until;
 use std::process::{Command, Stdio};
 
-/// `detach` refused while a programme used the volume; `stop` ended the daemon all the same, after 12
-/// seconds, and what the programme had not synced was lost.
+/// `detach` refused while a program used the volume, but `stop` ended the daemon after 12 seconds, and the
+/// program's unsynced data was lost.
 #[test]
 fn stop_refuses_while_something_uses_the_block_device_and_names_the_user() {
     if !have_block_devices() || !have(&["mkfs.ext4"]) {
@@ -23,11 +23,11 @@ fn stop_refuses_while_something_uses_the_block_device_and_names_the_user() {
     machine.refused(&["detach", "vault"], "busy", &["mnt", &process]);
     reader.kill().unwrap();
     reader.wait().unwrap();
-    // Still there, and whole.
+    // The file system is still mounted, and intact.
     assert_eq!(std::fs::read_to_string(machine.path("mnt/letter")).unwrap(), "dear reader");
     machine.ok(&["stop", "vault", "--force"]);
     assert_eq!(daemon.wait().status, 0);
-    // A programme that has the block device itself open; then a block device that nobody uses.
+    // First a program has the block device open; then the block device has no user.
     let mut daemon = machine.serve(&["vault"]);
     let device = machine.ok(&["attach", "vault"]).trim().to_owned();
     let mut reader =
@@ -41,7 +41,7 @@ fn stop_refuses_while_something_uses_the_block_device_and_names_the_user() {
 }
 
 /// The volume was mounted in a container, or was the file of another loop device. `stop` saw no user: the
-/// daemon ended, and what had not been synced was lost.
+/// daemon ended, and unsynced data was lost.
 #[test]
 fn stop_refuses_while_namespace_or_loop_device_uses_volume() {
     if !have_block_devices() || !have(&["mkfs.ext4", "unshare", "losetup"]) {
@@ -73,7 +73,7 @@ fn stop_refuses_while_namespace_or_loop_device_uses_volume() {
     });
     client("losetup", &["--detach", &stacked]);
     assert!(refused.is_ok(), "stop did not name {stacked}");
-    // The file beneath the block device, and a file system that has no name any more.
+    // The file beneath the block device, and a file system without a mount point.
     let file = machine.state().join("vault/mount/volume");
     let file = std::fs::canonicalize(file).unwrap();
     let mut reader =
@@ -142,10 +142,10 @@ fn stop_refuses_while_clients_are_connected_and_names_each() {
         drop(client.stdin.take());
         client.wait().unwrap();
     }
-    // They have just left.
+    // The clients have just disconnected.
     machine.ok(&["stop", "vault"]);
     assert_eq!(daemon.wait().status, 0);
-    // Forced, and by the signal that asks nobody.
+    // By `--force`, and by SIGTERM, which does not check for users.
     for forced in [true, false] {
         let mut daemon = machine.serve(&["vault"]);
         let mut client = connect(&daemon.uri);
@@ -163,8 +163,8 @@ fn stop_refuses_while_clients_are_connected_and_names_each() {
     }
 }
 
-/// `status` said "not served" and 0 of a volume whose mounted file system was dead, and `attach --mount`
-/// mounted over it.
+/// For a volume with a dead mounted file system, `status` said "not served" with exit status 0, and `attach
+/// --mount` mounted over the dead file system.
 #[test]
 fn status_names_remains_of_killed_daemon_and_remedy() {
     if !have_block_devices() || !have(&["mkfs.ext4", "qemu-io"]) {
@@ -192,7 +192,7 @@ fn status_names_remains_of_killed_daemon_and_remedy() {
     assert_eq!(daemon.terminate().status, 0);
     let status = machine.braid(&["status", "vault"]);
     assert!(status.status == 0 && !status.stdout.contains("without closing"), "{status:?}");
-    // Without a block device, the end alone is told.
+    // Without a block device, only the unclean end is reported.
     let daemon = machine.serve(&["vault"]);
     qemu_io_ok(&daemon.uri, &["write -P 5 32M 1M", "flush"]);
     daemon.kill();

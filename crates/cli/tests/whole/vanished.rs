@@ -1,7 +1,7 @@
-//! A device that dies under a volume, and comes back under another name.
+//! A device dies under a served volume, and returns under another name.
 //!
-//! The device is a block device of the kernel, made by another Braid daemon: when that one is killed, every
-//! request to it fails, as of a disk that was pulled out.
+//! The device is a kernel block device of another Braid daemon. After a kill of the other daemon, every
+//! request to the device fails, as for a disk that was pulled out.
 
 use crate::machine::{Machine, have, have_block_devices, number, qemu_io, qemu_io_ok};
 use serde_json::Value;
@@ -22,7 +22,7 @@ fn vanished_device_is_reported_and_flushed_data_survives() {
     disk.kill();
     let (well, said) = qemu_io(&vault.uri, &["read -P 6 0 16M"]);
     assert!(!well && said.contains("Input/output error"), "{said}");
-    // What lies on the other device is still read, and nothing that was not written is made up.
+    // Data on the other device is still readable, and no flush falsely succeeds.
     let first = machine.json(&["explain", "vault", "0"]);
     let ssd = if first["home"]["class"] == "ssd" { "0" } else { "128k" };
     qemu_io_ok(&vault.uri, &[&format!("read -P 6 {ssd} 4k")]);
@@ -43,7 +43,7 @@ fn vanished_device_is_reported_and_flushed_data_survives() {
     let device = machine.ok(&["attach", "disk"]).trim().to_owned();
     machine.ok(&["import", &device, "fast.img"]);
     let vault = machine.serve(&["vault"]);
-    // 0 to 1 MiB was being overwritten: there, both are right.
+    // A write to 0 to 1 MiB was in flight: old and new data are both right there.
     qemu_io_ok(&vault.uri, &["read -P 6 1M 15M", "write -P 8 0 1M", "flush", "read -P 8 0 1M"]);
     assert_eq!(vault.terminate().status, 0);
     machine.ok(&["detach", "disk"]);

@@ -1,21 +1,21 @@
-//! The load: one guest that changes its ways three times. fio over NBD plays it, past the guest's page cache,
-//! with the same seed under each policy.
+//! The load: one guest with three changes of its pattern. fio generates the load over NBD, without page
+//! cache, with the same seed under each policy.
 //!
-//! Closed loop: a number of requests is outstanding at any time, so that throughput and mean latency say the
-//! same.
+//! The loop is closed, with a constant number of requests in flight, so throughput and mean latency are
+//! equivalent.
 
 use super::super::fio::common;
 use braid_base::{Bytes, MIB};
 use std::process::Command;
 use std::time::Duration;
 
-/// A part of the load.
+/// A phase of the load.
 pub struct Phase {
-    /// What it is called.
+    /// Name of the phase.
     pub name: &'static str,
-    /// What it asks for.
+    /// Description of the requests.
     pub about: &'static str,
-    /// Of a request.
+    /// Bytes of a request.
     block: u32,
     options: &'static [&'static str],
 }
@@ -23,17 +23,18 @@ pub struct Phase {
 const PAGE: u32 = 4 << 10;
 const PIECE: u32 = 128 << 10;
 
-/// The hot set is larger than the volume's memory cache of 100 extents, so that devices are asked.
+/// All phases, in order. The hot set is larger than the volume's memory cache of 100 extents, so requests
+/// reach the devices.
 pub const PHASES: [Phase; 4] = [
     Phase {
         name: "hot set",
-        about: "4 KiB at random, 70 % reads, 90 % of them in a fifth of the volume, 4 at a time",
+        about: "4 KiB at random, 70 % reads, 90 % of requests in a fifth of the volume, 4 at a time",
         block: PAGE,
         options: &["--rw=randrw", "--rwmixread=70", "--random_distribution=zoned:90/20:10/80", "--iodepth=4"],
     },
     Phase {
         name: "moved",
-        about: "the same, with another fifth hot",
+        about: "like the hot set, with another fifth hot",
         block: PAGE,
         options: &["--rw=randrw", "--rwmixread=70", MOVED, "--iodepth=4"],
     },
@@ -45,7 +46,7 @@ pub const PHASES: [Phase; 4] = [
     },
     Phase {
         name: "ten times",
-        about: "as before the stream, 40 at a time",
+        about: "like moved, 40 at a time",
         block: PAGE,
         options: &["--rw=randrw", "--rwmixread=70", MOVED, "--iodepth=40"],
     },
@@ -54,7 +55,7 @@ pub const PHASES: [Phase; 4] = [
 const MOVED: &str = "--random_distribution=zoned:5/50:90/20:5/30";
 
 impl Phase {
-    /// fio for `time` on a volume of this size.
+    /// Command that runs fio for `time` on a volume of `size`.
     pub fn command(&self, uri: &str, size: Bytes, time: Duration) -> Command {
         let mut command = Command::new("fio");
         command.args(common(uri)).args(self.options);
@@ -64,12 +65,12 @@ impl Phase {
         command
     }
 
-    /// The unit of its figure.
+    /// Unit of the phase's figure.
     pub fn unit(&self) -> &'static str {
         if self.block == PIECE { "MB/s" } else { "IOPS" }
     }
 
-    /// Its figure, of bytes in a second.
+    /// Figure of the phase, from bytes per second.
     pub fn figure(&self, bytes_per_second: f64) -> String {
         let figure = if self.block == PIECE {
             bytes_per_second / 1e6

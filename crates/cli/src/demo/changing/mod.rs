@@ -1,9 +1,8 @@
-//! The show of `braid demo` itself: one volume under a load that changes three times, policy after policy,
-//! and the default policy beside the best of each phase.
+//! `braid demo` without a subcommand: one volume for each policy under a load that changes three times, and
+//! the default policy beside the best policy of each phase.
 //!
-//! What is fair: every policy gets the same fresh devices, the same seeds of their models and of the load,
-//! and a volume that was filled the same way. A phase counts from its first request: a policy that takes time
-//! to follow the load pays for that time.
+//! Fairness: every policy gets fresh devices, equal seeds of the models and of the load, and a volume filled
+//! in the same way. A phase counts from its first request, so a policy pays for the time of its adaptation.
 
 mod load;
 mod report;
@@ -24,13 +23,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// On what, for how long and where.
+/// Devices, lengths and directory.
 #[derive(Args)]
 pub struct Settings {
-    /// Phases of a second: does everything work here?
+    /// Phases of one second, to check that everything works on this machine
     #[arg(long)]
     quick: bool,
-    /// Policies, with blanks between them
+    /// Policies, separated by blanks
     #[arg(long, default_value = POLICIES)]
     policies: String,
     /// Length of a phase in seconds [default: 6]
@@ -42,35 +41,35 @@ pub struct Settings {
     /// Model of the disk
     #[arg(long, default_value = "mba3073")]
     hdd: String,
-    /// Size of the volume, which is filled first
+    /// Size of the volume; the demo fills the volume first
     #[arg(long, default_value = "256MiB")]
     size: Bytes,
-    /// Where to put the files [default: /var/tmp, or where there is room on a disk]
+    /// Directory for the files [default: /var/tmp, or another directory with room on a disk]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Leave the last volume as it is, served
+    /// Keep the last volume, served
     #[arg(long)]
     keep: bool,
 }
 
-/// The two devices alone, the cache that most resembles what is sold (write-back, the better of the two over
-/// the corpus), and the default policy last, so that its figures appear beside those of the others.
+/// Each device alone, the cache most similar to products (write-back, the better of the two modes over the
+/// corpus), and the default policy. The default comes last, so its figures appear beside figures of the
+/// others.
 const POLICIES: &str = "hdd-only ssd-only cache,mode=write-back equi,mode=auto";
 const SECOND: Duration = Duration::from_secs(1);
-/// How long fio may take beyond the length of a phase.
+/// Time for fio beyond the length of a phase.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How much slower than expected a volume may be filled: by slow models, or by a policy that moves data
-/// meanwhile.
+/// Tolerated factor between expected and real time of filling: slow models, or moves of a policy meanwhile.
 const SLOWER: u32 = 20;
 
-/// What is to be shown.
+/// Policies, length of a phase, and volume.
 struct Changing {
     policies: Vec<String>,
     time: Duration,
     plan: Plan,
 }
 
-/// Runs the show.
+/// Runs the demonstration.
 pub fn run(settings: &Settings, output: Output) -> Result<u8> {
     let policies = read_policies(&settings.policies, &settings.ssd, &settings.hdd)?;
     machine::choose(Some(Over::Nbd))?;
@@ -103,14 +102,14 @@ pub fn run(settings: &Settings, output: Output) -> Result<u8> {
     Ok(0)
 }
 
-/// About how long a policy takes beside its phases: the daemon and fio start, and the volume is filled. The
-/// older SSDs write 70 MB/s in order.
+/// Expected time of a policy beside its phases: starts of the daemon and fio, and filling of the volume.
+/// Older SSDs write 70 MB/s in order.
 fn filling(size: Bytes) -> Duration {
     SECOND * 3 + Duration::from_secs(size.0 / 70_000_000)
 }
 
 impl Changing {
-    /// What the figures are and where they come from, beneath the table.
+    /// Meaning and origin of the figures, for the lines beneath the table.
     fn describe(&self) -> Vec<String> {
         let Plan { ssd, hdd, size, .. } = &self.plan;
         let mut conditions: Vec<String> =
@@ -118,14 +117,14 @@ impl Changing {
         conditions.push(
             format!(
                 "fio over NBD, phases of {} s one after the other, each policy on a fresh volume of {size}, filled first, on two files with \
-                 the timing of {ssd} and {hdd}, either of which can hold it all.",
+                 the timing of {ssd} and {hdd}, each large enough for the whole volume.",
                 self.time.as_secs()
             ),
         );
         conditions
     }
 
-    /// All runs, in order. The last volume stays if that is wanted, and with it everything that `outer`
+    /// Performs all runs, in order. With `keep`, the last volume stays, and so do all resources that `outer`
     /// guards.
     fn run(&self, stage: &Stage, keep: bool, outer: &mut Guard) -> Result<Vec<Run>> {
         let mut runs = Vec::new();
@@ -148,7 +147,7 @@ impl Changing {
         Ok(runs)
     }
 
-    /// One phase, with its figures beside the best of the policies before, every second.
+    /// Performs one phase. Every second, shows the current figure beside the best figure of earlier policies.
     fn run_phase(
         &self,
         policy: &str,
@@ -180,7 +179,11 @@ impl Changing {
         Ok(run)
     }
 
-    /// Runs fio, which should take this long, and `look` every second meanwhile; gives what fio printed.
+    /// Runs fio, with an expected time of `length`, and calls `look` every second meanwhile. Returns the
+    /// output of fio.
+    ///
+    /// # Errors
+    /// If fio fails or has not ended after `length` and `PATIENCE`; errors of `look`; a signal.
     fn fio(
         &self,
         command: Command,

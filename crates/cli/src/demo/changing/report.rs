@@ -1,5 +1,5 @@
-//! One table: a policy to a row, a phase to a column; and how far the default policy is from the best of each
-//! phase.
+//! Results of `braid demo`: one table with a row for each policy and a column for each phase, and the default
+//! policy's distance from the best policy of each phase.
 
 use super::super::dbench::Outcome;
 use super::super::late::{MARK, mark, too_slow};
@@ -12,37 +12,37 @@ use serde::Serialize;
 /// One policy in one phase.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Run {
-    /// With its settings, as it was given.
+    /// The policy with its settings, as given by the user.
     pub policy: String,
-    /// The phase's name.
+    /// Name of the phase.
     pub phase: &'static str,
-    /// 10^6 bytes per second, as fio counts them.
+    /// 10^6 bytes per second, by fio's count.
     pub throughput_mb_per_second: f64,
-    /// Throughput as a share of that of the best policy in this phase.
+    /// Throughput as a share of the best policy's throughput in this phase.
     pub share_of_best: f64,
-    /// Of fio's requests.
+    /// Mean latency of fio's requests.
     pub operation_ms_mean: f64,
-    /// Of fio's requests.
+    /// Longest latency of fio's requests.
     pub operation_ms_max: f64,
-    /// The volume and its devices meanwhile.
+    /// Figures of the volume and its devices during the phase.
     pub volume: Interval,
 }
 
 /// All runs.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Report {
-    /// What the runs were made with.
+    /// Conditions of the runs.
     pub conditions: Vec<String>,
-    /// Why figures do not count, and the remedy; none if all count.
+    /// Reason why figures do not count, and the remedy; `None` if all count.
     pub too_slow: Option<String>,
-    /// By policy, and within by phase.
+    /// Runs by policy, and for each policy by phase.
     pub runs: Vec<Run>,
-    /// From the start of the first to the end of the last.
+    /// Time from the start of the first run to the end of the last.
     pub wall_seconds: f64,
 }
 
 impl Run {
-    /// Brings together what fio and what the daemon says.
+    /// Combines fio's result with the daemon's figures.
     pub fn new(policy: &str, phase: &Phase, outcome: Outcome, volume: Interval) -> Run {
         let Outcome { throughput_mb_per_second, operation_ms_mean, operation_ms_max } = outcome;
         let (policy, phase) = (policy.to_owned(), phase.name);
@@ -59,14 +59,14 @@ impl Run {
     }
 }
 
-/// The run with the highest throughput in this phase.
+/// Run with the highest throughput in this phase.
 pub fn best<'a>(runs: &'a [Run], phase: &Phase) -> Option<&'a Run> {
     let runs = runs.iter().filter(|run| run.phase == phase.name);
     runs.max_by(|a, b| a.throughput_mb_per_second.total_cmp(&b.throughput_mb_per_second))
 }
 
 impl Report {
-    /// Of all runs.
+    /// Creates the report: fills in shares of the best, and warns if devices were too late.
     pub fn new(conditions: Vec<String>, mut runs: Vec<Run>, wall_seconds: f64) -> Report {
         for phase in &PHASES {
             let highest = best(&runs, phase).map_or(0.0, |run| run.throughput_mb_per_second);
@@ -78,7 +78,7 @@ impl Report {
         Report { conditions, too_slow: too_slow(named), runs, wall_seconds }
     }
 
-    /// The table, with what its figures mean beneath.
+    /// The table, with the meaning of its figures beneath.
     pub fn text(&self) -> String {
         let heads = PHASES.iter().map(|phase| format!(">{}, {}", phase.name, phase.unit()));
         let heads: Vec<String> = std::iter::once("policy".to_owned()).chain(heads).collect();
@@ -104,13 +104,13 @@ impl Report {
         self.compares() && run.share_of_best >= 1.0
     }
 
-    /// Whether there is more than one policy.
+    /// True if there is more than one policy.
     fn compares(&self) -> bool {
         self.runs.len() > PHASES.len()
     }
 
-    /// How far the default policy is from the best of each phase; nothing if it was not compared with
-    /// another.
+    /// Line about the default policy's distance from the best of each phase; `None` without the default
+    /// policy or without another policy.
     fn beside_best(&self) -> Option<String> {
         let of_default = |run: &&Run| run.policy == DEFAULT_POLICY;
         let compared: Vec<&Run> = self.runs.iter().filter(of_default).take(PHASES.len()).collect();
@@ -135,7 +135,7 @@ mod tests {
     use super::super::super::measure::tests::interval;
     use super::*;
 
-    /// A policy's run in each phase, with this throughput and lateness.
+    /// Runs of a policy in each phase, with the given throughput and lateness.
     fn runs(policy: &str, figures: [(f64, u64); 4]) -> Vec<Run> {
         let run = |(phase, (throughput, late)): (&Phase, (f64, u64))| {
             let outcome = Outcome {

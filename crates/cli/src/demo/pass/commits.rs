@@ -1,5 +1,5 @@
-//! Programs that commit: each writes a record and waits until it is durable, then the next one; and what is
-//! left of their records after a loss.
+//! Programs that commit, and a search for their records after a loss. Each program writes a record, waits
+//! until the record is durable, and writes the next record.
 
 use crate::demo::stage::Stage;
 use braid_control::{Error, ErrorKind, Result};
@@ -12,43 +12,43 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A record, as a database would write its pages.
+/// Bytes of a record: the size of a database page.
 const RECORD: usize = 4096;
-/// Places for records in the file of a program. A record overwrites an older one, so that the file does not
-/// grow and a commit concerns no metadata of the file system.
+/// Places for records in the file of a program. New records overwrite old records: the file does not grow,
+/// and a commit changes no metadata of the file system.
 const PLACES: u64 = 2048;
 const SECOND: Duration = Duration::from_secs(1);
-/// How long a commit is waited for if the demo fails: a volume that hangs does not keep it.
+/// Longest wait for commits in flight if the demo fails: a hung volume must not hold up the demo.
 const LAST_COMMIT: Duration = Duration::from_secs(5);
-/// An odd number whose multiples are scattered (Knuth's).
+/// An odd number with scattered multiples (Knuth's).
 const SCATTER: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Programs at work; dropped, they end after the commits that are under way, so that what they write to can
-/// be unmounted.
+/// Running programs. Dropping the value ends the programs after their commits in flight, so that the file
+/// system can be unmounted; the wait ends after 5 s.
 pub struct Writers {
     threads: Vec<JoinHandle<io::Result<()>>>,
     log: Arc<Log>,
 }
 
-/// What they were told.
+/// Acknowledgements of all programs, and the signal to stop.
 struct Log {
     start: Instant,
     stop: AtomicBool,
-    /// For each program, when each of its commits was acknowledged.
+    /// For each program, the time of the acknowledgement of each commit, since `start`.
     acknowledged: Vec<Mutex<Vec<Duration>>>,
 }
 
-/// What is left of the records.
+/// Result of a search for acknowledged records.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Kept {
-    /// Commits that are there, and how many acknowledged ones are not.
+    /// Number of acknowledged commits that are present, and number of lost ones.
     pub commits: u64,
     pub lost: u64,
-    /// From the acknowledgement of the first commit that is lost to the last one of all.
+    /// Time from the acknowledgement of the first lost commit to the last acknowledgement of all programs.
     pub lost_time: Duration,
 }
 
-/// The file of a program.
+/// Path of the file of a program.
 fn path_of(directory: &Path, writer: usize) -> PathBuf {
     directory.join(format!("program-{writer}"))
 }
@@ -62,7 +62,7 @@ fn record(number: u64) -> Vec<u8> {
 }
 
 impl Writers {
-    /// Makes the files of `count` programs in a directory, and starts these.
+    /// Makes the files of `count` programs in a directory, and starts the programs.
     pub fn start(directory: &Path, count: usize) -> Result<Writers> {
         let failed = |e| Error::io(format_args!("writing in {}", directory.display()), &e);
         for writer in 0..count {
@@ -84,11 +84,11 @@ impl Writers {
         self.log.commits()
     }
 
-    /// Watches them for a while, and tells every second how many commits it had. Gives how long that was, in
-    /// seconds, and commits per second.
+    /// Counts commits for `time`. Every second `tell` receives the commits of the second. Returns the
+    /// measured time in seconds, and commits per second.
     ///
     /// # Errors
-    /// Those of `tell`, and an interruption.
+    /// Errors of `tell`, or an interruption.
     pub fn watch(
         &self,
         stage: &Stage,
@@ -107,8 +107,8 @@ impl Writers {
         Ok((seconds, (before - first) as f64 / seconds))
     }
 
-    /// Ends them after the commits that are under way. An error of a file is none: the demo takes their disk
-    /// away.
+    /// Ends the programs after their commits in flight. I/O errors of the programs are ignored, because the
+    /// demo removes the disk beneath the programs.
     pub fn end(mut self) -> Commits {
         self.log.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
@@ -152,14 +152,14 @@ impl Log {
     }
 }
 
-/// When commits were acknowledged, for each program.
+/// Times of the acknowledged commits, for each program.
 pub struct Commits(Vec<Vec<Duration>>);
 
 impl Commits {
-    /// Looks for the records.
+    /// Looks for the records in the files in `directory`.
     ///
-    /// # Errors
-    /// If a file is not as it was at one instant: an older record is missing, and a newer one is there.
+    /// # Errors If a file is unreadable, a record is torn, or a file equals no earlier state: an older record
+    /// is missing, and a newer record is present.
     pub fn look_for(&self, directory: &Path) -> Result<Kept> {
         let last = self.0.iter().flatten().max().copied().unwrap_or_default();
         let mut kept = Kept::default();
@@ -179,7 +179,8 @@ impl Commits {
     }
 }
 
-/// The newest record of a file in which every place has the newest record up to that one.
+/// Returns the number of the newest record in a file. Fails if a record is torn, or if a place lacks its
+/// newest record up to this number.
 fn newest_of(bytes: &[u8]) -> std::result::Result<u64, String> {
     let mut found = Vec::new();
     for (place, bytes) in bytes.chunks_exact(RECORD).enumerate() {
@@ -207,7 +208,7 @@ fn newest_of(bytes: &[u8]) -> std::result::Result<u64, String> {
 mod tests {
     use super::*;
 
-    /// The file as it is after so many records.
+    /// Content of a file after `records` records.
     fn file(records: u64) -> Vec<u8> {
         let mut bytes = vec![0; RECORD * PLACES as usize];
         for number in 1..=records {

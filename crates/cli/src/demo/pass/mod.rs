@@ -1,9 +1,8 @@
-//! `braid demo pass`: the speed of an SSD with a disk that is always a safe copy; then the SSD is gone.
+//! `braid demo pass`: the speed of an SSD with a disk as the safe copy, and the loss of the SSD.
 //!
 //! Programs commit records on ext4 on an attached volume: first on a synchronous mirror of the two devices,
-//! then under `pass,order=epoch`, while what the disk lacks is shown live. Then the daemon is killed and the
-//! SSD deleted; `braid recover` goes on from the disk alone, ext4 is mounted from it, and every record is
-//! looked for.
+//! then under `pass,order=epoch`, with the lag of the disk shown live. Then the daemon is killed and the SSD
+//! deleted. `braid recover` continues from the disk alone, ext4 is mounted, and every record is looked for.
 
 pub(super) mod commits;
 
@@ -19,10 +18,10 @@ use commits::{Commits, Kept, Writers};
 use serde::Serialize;
 use std::time::Duration;
 
-/// Show a disk as the safe copy of an SSD: its speed, how far it is behind, and the loss of the SSD
+/// Show a disk as the safe copy of an SSD: speed, lag of the disk, and loss of the SSD
 ///
-/// Programs commit records on ext4, on a synchronous mirror and under pass, on the same emulated devices;
-/// then the SSD is taken away, the volume goes on from the disk, and all records are looked for. Takes two
+/// Programs commit records on ext4, on a synchronous mirror and under pass, on the same emulated devices.
+/// Then the SSD is deleted, the volume is recovered from the disk, and all records are looked for. Takes two
 /// minutes, and leaves nothing behind. Needs root, FUSE and loop devices.
 #[derive(Args)]
 #[command(after_help = "\
@@ -37,12 +36,12 @@ kept_commits, lost_commits, lost_seconds.")]
 pub struct Arguments {
     #[command(flatten)]
     settings: Settings,
-    /// How long ago the oldest commit is, at most, that the disk lacks
+    /// Highest age of a commit that the disk lacks
     #[arg(long, default_value = "2s")]
     max_lag_time: String,
 }
 
-/// What is compared, and what was lost.
+/// The compared runs, and the commits lost with the SSD.
 #[derive(Serialize)]
 struct Report {
     conditions: Vec<String>,
@@ -55,10 +54,10 @@ struct Report {
     wall_seconds: f64,
 }
 
-/// How long the first copy, and a last one, may take.
+/// Longest first copy to the disk.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Runs the verb.
+/// Runs the command.
 pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
     let policy = format!("pass,order=epoch,max-lag=64MiB,max-lag-time={}", arguments.max_lag_time);
     let policies = ["raid1".to_owned(), policy];
@@ -69,7 +68,7 @@ pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
     Ok(0)
 }
 
-/// The show.
+/// The demonstration.
 struct Pass<'a> {
     show: &'a Show,
 }
@@ -82,7 +81,7 @@ impl Pass<'_> {
         let mut guard = Guard::default();
         let volume = self.show.plan.create_and_serve(pass, &self.show.stage, &mut guard)?;
         let (run, highest, commits) = self.pass(pass, &volume, &mut guard)?;
-        self.show.stage.say("\nThe SSD is gone: the daemon is killed, and its file deleted.");
+        self.show.stage.say("\nLoss of the SSD: the daemon is killed, and the SSD's file is deleted.");
         volume.kill();
         let commits = commits.end();
         guard.finish();
@@ -112,7 +111,8 @@ impl Pass<'_> {
         Ok(run)
     }
 
-    /// The programs go on when it returns.
+    /// Runs the programs under pass, after the first copy. Returns the figures, the highest lag of the disk,
+    /// and the programs, which still run.
     fn pass(&self, policy: &str, volume: &Volume, guard: &mut Guard) -> Result<(Run, Bytes, Writers)> {
         volume.attach_and_mount(&self.show.plan.mount_point(), MOUNT_OPTIONS, guard)?;
         self.show.stage.now("the disk gets its first copy");
@@ -127,14 +127,14 @@ impl Pass<'_> {
             let share = 100.0 * behind.0 as f64 / SIZE.0 as f64;
             let epoch = status.epoch.map_or_else(|| "none".to_owned(), |epoch| epoch.to_string());
             self.show.stage.say(&format!(
-                "  {per_second:>6} commits/s; the disk lacks {behind} ({share:.1} %), and is the volume at the end of epoch {epoch}"
+                "  {per_second:>6} commits/s; the disk lacks {behind} ({share:.1} %), and equals the volume at the end of epoch {epoch}"
             ));
             Ok(())
         })?;
         Ok((run, highest, writers))
     }
 
-    /// Goes on from the disk, and looks for what was committed.
+    /// Recovers the volume from the disk, and looks for the committed records.
     fn recover(&self, commits: &Commits) -> Result<Kept> {
         let mut guard = Guard::default();
         let volume = self.show.plan.recover_and_serve(&self.show.stage, &mut guard)?;
@@ -176,12 +176,12 @@ impl Report {
             Bytes(self.behind_highest_bytes)
         );
         text += &format!(
-            "After the loss of the SSD ext4 mounts from the disk: {} commits are there, all that were acknowledged but for the last {}",
+            "After the loss of the SSD, ext4 mounts from the disk: {} commits are present, all acknowledged commits but the last {}",
             self.kept_commits, self.lost_commits
         );
         text += &match self.lost_commits {
             0 => ".\n\n".to_owned(),
-            _ => format!(", of the last {:.2} s.\n\n", self.lost_seconds),
+            _ => format!(", from the last {:.2} s.\n\n", self.lost_seconds),
         };
         let lines: Vec<&str> = self.too_slow.iter().chain(&self.conditions).map(String::as_str).collect();
         text + &lines.join("\n")
