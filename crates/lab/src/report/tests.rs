@@ -215,6 +215,7 @@ fn plots_are_standalone_svg_files_with_unique_names() {
     let figures = figures(&studies());
     let mut names: Vec<&str> = figures.iter().map(|figure| figure.file_name.as_str()).collect();
     assert!(names.contains(&"wardrop-table3-throughput.svg"), "{names:?}");
+    names.sort_unstable();
     names.dedup();
     assert_eq!(names.len(), figures.len());
     for figure in &figures {

@@ -194,11 +194,12 @@ fn w_tiny_lfu_keeps_frequent_blocks_over_new_blocks() {
 }
 
 #[test]
-fn requests_reference_each_block_but_discards_do_not() {
+fn reads_and_writes_reference_blocks_discards_and_flushes_do_not() {
     let mut collector = Collector::new(1.0, usize::MAX);
     collector.add(&record(10, 3, Op::Write));
     collector.add(&record(11, 1, Op::Read));
     collector.add(&record(11, 1, Op::Discard));
+    collector.add(&record(11, 1, Op::Flush));
     let references = collector.finish();
     assert_eq!((references.all(), references.distinct()), (4, 3));
     assert_eq!(references.footprint_bytes(), 3 * BLOCK_BYTES);
