@@ -208,10 +208,10 @@ fn refuse_missing(given: &Given, missing: &[DeviceId], import: &Import, paths: &
     let described: Vec<String> = unnamed.iter().map(describe).collect();
     let command = Import { without: missing.to_vec(), ..import.clone() }.command(paths);
     let consequence = match given.header.copies {
-        1 => "data on that device alone is lost then",
+        1 => "data on the missing devices alone is lost then",
         _ => {
-            "if these devices were last in use without the others, the others are older, and nothing here \
-             can tell"
+            "if a missing device was in use last without the given devices, these are older, and nothing \
+             here can tell"
         }
     };
     let problem = format!(
