@@ -240,8 +240,10 @@ async fn check_metadata<D: Device>(
     (lately, cut): (&[DeviceId], &[(DeviceId, String)]),
 ) -> Result<(Vec<Forgetful>, u64)> {
     for region in source.superblock.void_regions() {
-        let text =
-            format!("{region} is void: it could not be written, and is made anew while the volume is served");
+        let text = format!(
+            "{region} is void: a write to the region failed, and the region is rebuilt while the volume \
+             is served"
+        );
         report.repairable.push(text);
     }
     for image in 0..2 {

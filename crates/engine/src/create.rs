@@ -219,7 +219,8 @@ fn plan<D: Device>(devices: &[D], options: &CreateOptions) -> Result<Superblock>
         let slots: u64 = views.iter().filter(is_ssd).map(|view| u64::from(view.free)).sum();
         if extent_size * slots < size {
             return invalid(format!(
-                "policy '{}' keeps all of the volume on the SSDs, and these have room for {}: use a smaller --size or larger SSDs",
+                "policy '{}' keeps all of the volume on the SSDs, and the SSDs have room for {}: use a \
+                 smaller --size or larger SSDs",
                 options.policy,
                 extent_size * slots
             ));
@@ -242,16 +243,18 @@ fn check_adoption<D: Device>(devices: &[D], options: &CreateOptions, adoption: &
         return invalid("an adopted disk needs an SSD before it: give one with --ssd".to_owned());
     }
     if let Some(other) = (0..devices.len()).find(|&i| is_cache(i) && !is_ssd(i)) {
-        return invalid(format!(
-            "device d{other} is no SSD: beside an adopted disk there are only SSDs, which cache it"
-        ));
+        return invalid(format!("device d{other} is not an SSD: only SSDs can cache an adopted disk"));
     }
     if options.copies != 1 {
-        return invalid(format!("{} copies of an adopted disk: it is the only one, use 1", options.copies));
+        return invalid(format!(
+            "{} copies of an adopted disk: the disk holds the only copy, use 1",
+            options.copies
+        ));
     }
     if let Some(size) = options.size.filter(|&size| size != disk.size) {
         return invalid(format!(
-            "a size of {size} for an adopted disk of {}: the volume has the size of the disk, leave it out",
+            "a size of {size} for an adopted disk of {}: the volume has the size of the disk, leave the \
+             size out",
             disk.size
         ));
     }
@@ -303,7 +306,8 @@ pub(crate) async fn refuse_content<D: Device>(device: &D, name: &str) -> Result<
         return Err(Error::new(
             ErrorKind::Invalid,
             format!(
-                "{name} {what}: everything on it would be lost; use another device, or --force to overwrite it"
+                "{name} {what}: all data on the device would be lost; use another device, or --force to \
+                 overwrite it"
             ),
         ));
     }

@@ -199,8 +199,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
     fn end_for(&self, header: &Header) {
         let (name, own) = (header.name.clone(), self.devices.superblock().epoch);
         let text = format!(
-            "volume '{name}' was opened by another daemon (opening {}, this is {own}): this one changes nothing any more; what guests wrote in its last second may be \
-             lost; stop it, and find out who else reaches the devices (a loop device over a file, a disk that two hosts see)",
+            "volume '{name}' was opened by another daemon (opening {}, this is {own}): this daemon writes \
+             nothing more; guests' writes of its last second may be lost; stop this daemon, and find the \
+             other user of the devices (a loop device over a file, a disk that two hosts see)",
             header.epoch
         );
         let error = Error::new(ErrorKind::Io, text);

@@ -65,12 +65,13 @@ pub async fn replace<R: Runtime, D: Device>(
         ));
     }
     if devices[device.index()].is_some() {
-        return invalid(format!("{device} is there: take away the device that is to be replaced"));
+        return invalid(format!("{device} is present: detach the device before its replacement"));
     }
     if superblock.copies == 1 {
         let name = &superblock.name;
         let text = format!(
-            "volume '{name}' has one copy of everything, and nothing to make {device} from: bring that back, or restore a backup to a new volume"
+            "volume '{name}' has one copy of everything, and no source for a new {device}: bring the device \
+             back, or restore a backup to a new volume"
         );
         return Err(Error::new(ErrorKind::Unsupported, text));
     }
@@ -114,7 +115,7 @@ fn fitting<D: Device>(
     let (geometry, name) = (new.geometry(), &replacement.name);
     if geometry.class != old.class {
         let (device, class) = (replacement.device, old.class);
-        return invalid(format!("{name} is no {class}, as {device} of volume '{}' is", superblock.name));
+        return invalid(format!("{name} is not a {class}, and {device} of volume '{}' is", superblock.name));
     }
     if geometry.alignment > KIB * 4 {
         return invalid(format!(

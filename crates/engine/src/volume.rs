@@ -135,19 +135,19 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         if !member.is_written() {
             return Err(Error::new(
                 ErrorKind::Invalid,
-                format!("device {device} is {} already", member.state()),
+                format!("device {device} is already {}", member.state()),
             ));
         }
         // The commit flushes all written devices: copies made from the device are proved.
         core.commit(Origin::Background).await?;
         if !core.survives(device) {
             let problem = format!(
-                "device {device} alone holds something: wait until its copies are up to date (braid status), or stop the volume and give \
-                 it up (braid serve --distrust {device})"
+                "device {device} holds the only copy of some data: wait until its copies are up to date \
+                 (braid status), or stop the volume and discard the data (braid serve --distrust {device})"
             );
             return Err(Error::new(ErrorKind::Degraded, problem));
         }
-        core.give_up(device, Error::new(ErrorKind::Io, "taken out of use by the administrator")).await
+        core.give_up(device, Error::new(ErrorKind::Io, "excluded by the administrator")).await
     }
 
     /// Returns the devices that lack acknowledged writes, while other devices have them: missing, failed, or
@@ -196,8 +196,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         };
         if policy.keeps_epochs() && !core.epochs.as_ref().is_some_and(stays) {
             let problem = format!(
-                "policy '{text}' needs a disk with a journal for epochs, which only the creation of a volume makes: use order=lba, or a new volume \
-                 with a disk of layout=tail"
+                "policy '{text}' needs a disk with a journal for epochs, which exists only if the volume \
+                 was created with it: use order=lba, or a new volume with a disk of layout=tail"
             );
             return Err(Error::new(ErrorKind::Invalid, problem));
         }
@@ -215,8 +215,9 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         if core.shape.volume_size > most && !is_adopted {
             let fitting = braid_base::written(&format!("{}B", most.0));
             let problem = format!(
-                "policy '{text}' leaves room for {most} of the volume's {}, because it keeps a part of the devices for extra copies: add a disk \
-                 (braid device add), or use a policy that keeps none; a volume for this one is created with --size {fitting} at most",
+                "policy '{text}' leaves room for {most} of the volume's {}, because the policy keeps a part \
+                 of the devices for extra copies: add a disk (braid device add), or use a policy without \
+                 extra copies; a volume for this policy is created with --size {fitting} at most",
                 core.shape.volume_size
             );
             return Err(Error::new(ErrorKind::Invalid, problem));

@@ -75,7 +75,8 @@ pub fn decode(
                 Some(content) => each(described, content),
                 None => {
                     return Err(Invalid::Value(format!(
-                        "page {described} of the cache table is neither unwritten nor clean nor dirty"
+                        "page {described} of the cache table has an invalid state: not unwritten, clean or \
+                         dirty"
                     )));
                 }
             }

@@ -76,7 +76,7 @@ pub fn decode(
         for i in 0..SPANS_PER_BYTE {
             let span = first + place as u64 * u64::from(SPANS_PER_BYTE) + u64::from(i);
             let wrong =
-                || Invalid::Value(format!("intent page {number} has a state for span {span} that none has"));
+                || Invalid::Value(format!("intent page {number} has an invalid state for span {span}"));
             match Difference::from_code(byte >> (2 * i) & 3).ok_or_else(wrong)? {
                 Difference::None => {}
                 difference => each(SpanId(u32::try_from(span).map_err(|_| wrong())?), difference),

@@ -228,7 +228,7 @@ impl Raw {
         count::verify(self.epoch.get(), "a journal batch's epoch")?;
         if tail > sequence || sequence - tail >= MOST_LIVE {
             return Err(Invalid::Value(format!(
-                "journal batch {sequence} needs those from {tail} on: at most {MOST_LIVE} up to itself"
+                "journal batch {sequence} needs the batches from {tail} on: at most {MOST_LIVE} up to itself"
             )));
         }
         Ok(())

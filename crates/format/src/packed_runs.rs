@@ -101,7 +101,7 @@ fn take(bytes: &mut &[u8]) -> Result<u64, Invalid> {
             return Ok(number);
         }
     }
-    Err(Invalid::Value("a number in packed runs does not end".to_owned()))
+    Err(Invalid::Value("a number in packed runs has no end".to_owned()))
 }
 
 #[cfg(test)]

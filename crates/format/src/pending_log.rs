@@ -235,7 +235,7 @@ pub fn decode_head(bytes: &[u8; HEAD_USED], len: Bytes) -> Result<Head, Invalid>
         MAGIC_WITHOUT_OWNER => None,
         0 => return Err(Invalid::Absent),
         other if other & !DIGIT == MAGIC & !DIGIT => {
-            return Err(Invalid::Feature("another version of Braid wrote it".to_owned()));
+            return Err(Invalid::Feature("the log has the format of another version of Braid".to_owned()));
         }
         _ => return Err(Invalid::Value("the file holds no pending log".to_owned())),
     };
@@ -332,9 +332,7 @@ impl Seal {
         }
         match journal::decode_record(&bytes[RECORD..])? {
             Some(record @ (Record::Extent(..) | Record::Extra(..))) => Ok(record),
-            _ => Err(Invalid::Value(format!(
-                "entry {number} of a pending log speaks of no extent and no block"
-            ))),
+            _ => Err(Invalid::Value(format!("entry {number} of a pending log names no extent and no block"))),
         }
     }
 

@@ -186,7 +186,7 @@ pub fn decode(bytes: &[u8], volume: Uuid, list: List, number: u32) -> Result<Ent
     let found = List { epoch: raw.epoch.get(), number: raw.number.get(), batch: raw.batch.get() };
     if (found, raw.page.get()) != (list, number) {
         let page = raw.page.get();
-        let text = format!("page {page} of {found:?} lies where page {number} of {list:?} should");
+        let text = format!("page {page} of {found:?} is in the place of page {number} of {list:?}");
         return Err(Invalid::Value(text));
     }
     let entries = raw.entries.get() as usize;

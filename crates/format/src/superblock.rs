@@ -371,7 +371,7 @@ impl Header {
     pub fn with_table(self, table: DeviceTable) -> Result<Superblock, Invalid> {
         if !self.agrees_with(&table) {
             return Err(Invalid::Value(format!(
-                "the device table has {} devices and another one as {}: the superblock says {} and {}",
+                "the device table has {} devices, and device {} is another: the superblock says {} and {}",
                 table.devices.len(),
                 self.this_device,
                 self.device_count,

@@ -170,7 +170,10 @@ impl Attachment for LoopAttachment {
                 _ => Error::io(format_args!("detaching {}", path.display()), &error),
             })?;
             if !device.wait_until_gone(PATIENCE) {
-                return Err(in_use(&path, "still open in another program; it goes when that closes it"));
+                return Err(in_use(
+                    &path,
+                    "still open in another program; the device goes when that program closes it",
+                ));
             }
         }
         Ok(())

@@ -40,7 +40,7 @@ impl Connection {
     pub fn open(directory: &Path, name: &str) -> Result<Connection> {
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let channel = rustix::fs::open("/dev/fuse", flags, Mode::empty()).map_err(|error| {
-            Error::io("opening /dev/fuse (is the kernel's FUSE there? are you root?)", &error.into())
+            Error::io("opening /dev/fuse (needs root, and the kernel's FUSE)", &error.into())
         })?;
         // All users may reach the mount as far as the mode bits allow: the bits are 0600, and the kernel
         // checks them. Without `allow_other`, even a root process of another group than the daemon's would be
@@ -135,7 +135,7 @@ pub fn remove_dead_mounts(directory: &Path) -> Result<usize> {
         match rustix::fs::statfs(directory) {
             Err(Errno::NOTCONN) => {
                 let flags = UnmountFlags::NOFOLLOW | UnmountFlags::DETACH;
-                let attempt = format!("taking the dead mount off {}", directory.display());
+                let attempt = format!("unmounting the dead mount on {}", directory.display());
                 rustix::mount::unmount(directory, flags)
                     .map_err(|error| Error::io(attempt, &error.into()))?;
             }
@@ -161,7 +161,7 @@ const MOST_DEAD: usize = 64;
 fn refuse_served(directory: &Path) -> Result<()> {
     let directory = directory.canonicalize().map_err(|error| Error::io(directory.display(), &error))?;
     if mounts()?.iter().any(|mount| mount.kind == MOUNT_KIND && mount.point == directory) {
-        let message = format!("{} is served by another daemon: stop that one first", directory.display());
+        let message = format!("{} is served by another daemon: stop that daemon first", directory.display());
         return Err(Error::new(ErrorKind::Invalid, message));
     }
     Ok(())

@@ -57,8 +57,10 @@ pub fn mount(device: &Path, directory: &Path) -> Result<FileSystem> {
     drop(opened);
     let Some(found) = FileSystem::identify(&first) else {
         let device = device.display();
-        let message =
-            format!("{device} holds no ext4, XFS or btrfs: make one, for example with 'mkfs.ext4 {device}'");
+        let message = format!(
+            "{device} has no ext4, XFS or btrfs: make a file system, for example with 'mkfs.ext4 \
+             {device}'"
+        );
         return Err(Error::new(ErrorKind::Invalid, message));
     };
     rustix::mount::mount(device, directory, found.name(), MountFlags::empty(), None).map_err(|error| {

@@ -73,13 +73,18 @@ impl LoopDevice {
                 Ok(()) => return Ok(device),
                 Err(Errno::BUSY) => {}
                 Err(error) => {
-                    let attempt =
-                        format!("putting {} over the volume (Linux 5.8 or later)", device.path().display());
+                    let attempt = format!(
+                        "configuring {} over the volume (Linux 5.8 or later)",
+                        device.path().display()
+                    );
                     return Err(Error::io(attempt, &error.into()));
                 }
             }
         }
-        Err(Error::new(ErrorKind::Io, format!("others took {TRIES} free loop devices first: try again")))
+        Err(Error::new(
+            ErrorKind::Io,
+            format!("other programs took {TRIES} free loop devices first: try again"),
+        ))
     }
 
     /// Checks the device as the kernel made it: direct I/O, and the size.

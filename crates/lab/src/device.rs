@@ -75,7 +75,11 @@ impl DeviceSetup {
         let lower = match given.other {
             None => false,
             Some("hdd") if class == DeviceClass::Hdd => true,
-            Some(other) => return Err(wrong(format!("as={other} is not as=hdd of a disk"))),
+            Some(other) => {
+                return Err(wrong(format!(
+                    "as={other}: only a disk can be given as another class, with as=hdd"
+                )));
+            }
         };
         Ok(DeviceSetup { class, size, model: model.to_owned(), lower, count, nodes, group })
     }
@@ -112,7 +116,7 @@ impl FromStr for Size {
         let percent =
             percent.parse::<f64>().ok().filter(|percent| *percent > 0.0 && *percent <= MOST_PERCENT);
         let percent = percent.ok_or_else(|| {
-            format!("'{text}' is not a share of the data: use more than 0% and at most {MOST_PERCENT}%")
+            format!("'{text}' is not a share of the data: use more than 0%, at most {MOST_PERCENT}%")
         })?;
         Ok(Size::Share(percent / 100.0))
     }
@@ -168,9 +172,7 @@ impl<'a> Given<'a> {
         let node = |text: &str| text.parse::<u16>().ok().filter(|&node| node <= LAST_NODE);
         match (node(first), node(last)) {
             (Some(first), Some(last)) if first <= last => Ok(Some(first..=last)),
-            _ => {
-                Err(format!("node={text} is neither a node nor the first and the last, of 0 to {LAST_NODE}"))
-            }
+            _ => Err(format!("node={text} is neither a node nor a range of nodes, of 0 to {LAST_NODE}")),
         }
     }
 
@@ -182,7 +184,7 @@ impl<'a> Given<'a> {
             (Some(members), None, unit) => (members, Level::Striped { unit: unit.unwrap_or(USUAL_UNIT) }),
             (None, Some(members), None) => (members, Level::Mirrored),
             (None, None, None) => return Ok(None),
-            (Some(_), Some(_), _) => return Err("a device is raid0 or raid1".to_owned()),
+            (Some(_), Some(_), _) => return Err("raid0 and raid1 on one device: use one of them".to_owned()),
             (None, _, Some(_)) => return Err("unit".to_owned()),
         };
         level.check().map_err(|e| e.to_string())?;

@@ -383,8 +383,8 @@ impl<D: Device> Guests<D> {
             Beyond::Refuse => Err(Error::new(
                 ErrorKind::Setup,
                 format!(
-                    "request {} asks for {len} at byte {}{}, and the volume has {} bytes: use a larger --size, or --beyond wrap \
-                     or drop",
+                    "request {} needs {len} at byte {}{}, and the volume has {} bytes: use a larger --size, \
+                     or --beyond wrap or drop",
                     self.begun.get(),
                     offset.0,
                     if end.is_none() { ", beyond 2^64" } else { "" },

@@ -13,15 +13,13 @@ pub(crate) fn notes(outcome: &Outcome, kinds: &[Kind], is_open_loop: bool, unwri
     notes.extend(spill(outcome));
     notes.extend(outcome.network.iter().flat_map(|network| network.links.iter().filter_map(full)));
     if unwritten > 0 {
-        notes.push(format!(
-            "{unwritten} reads met extents that were never written, which takes no time: see --prefill"
-        ));
+        notes.push(format!("{unwritten} reads of unwritten extents, which take no time: see --prefill"));
     }
     let all = &outcome.all;
     if is_open_loop && all.queue.mean > all.service.mean {
         notes.push(format!(
-            "overload: requests wait {:.1} ms outside the volume on average, and take {:.1} ms in it: the devices are too slow for \
-             the times of the load; see --speed and --clients",
+            "overload: requests wait {:.1} ms outside the volume on average, and take {:.1} ms in it: the \
+             devices are too slow for the load; see --speed and --clients",
             all.queue.mean / 1e6,
             all.service.mean / 1e6
         ));
@@ -31,8 +29,11 @@ pub(crate) fn notes(outcome: &Outcome, kinds: &[Kind], is_open_loop: bool, unwri
 
 fn larger_than_its_model(kind: &Kind, id: &str) -> Option<String> {
     let Kind { model, size, capacity, .. } = kind;
-    (size > capacity)
-        .then(|| format!("{id} has {size}, and {model} is a device of {capacity}, whose timing it has"))
+    (size > capacity).then(|| {
+        format!(
+            "{id} has {size}, and its model {model} is a device of {capacity}: the timing is of {capacity}"
+        )
+    })
 }
 
 /// Note on a link that limits the devices.

@@ -29,7 +29,7 @@ pub(crate) struct OpenedParts {
 /// If a part is not a valid workload, or declares requests of its own that are not measured.
 pub(crate) fn open(parts: &[Part]) -> Result<OpenedParts> {
     if parts.is_empty() {
-        return Err(Error::setup("a load of no parts: give at least one workload"));
+        return Err(Error::setup("an empty load: give at least one workload"));
     }
     let (mut sources, mut span) = (Vec::new(), Bytes::ZERO);
     let (mut filled, mut metadata) = (Vec::new(), Vec::new());

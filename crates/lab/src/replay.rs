@@ -41,8 +41,7 @@ impl Replay {
         let at = self.in_load;
         let Some(compaction) = &self.compaction else { return Ok(Arrival { at, ..record.arrival }) };
         let changed = || {
-            let what =
-                "the trace has changed since its first pass: it asks for an extent that it did not touch";
+            let what = "the trace has changed since its first pass: it has a request for a new extent";
             Error::new(ErrorKind::Trace, what)
         };
         Ok(Arrival { at, request: compaction.place(record).ok_or_else(changed)? })

@@ -89,7 +89,7 @@ fn check(setup: &Setup) -> Result<()> {
     }
     if setup.verify && setup.dram > Bytes::ZERO {
         return Err(Error::setup(
-            "a cache of memory before the volume keeps no bytes: use --verify without --dram",
+            "a memory cache before the volume stores no data: use --verify without --dram",
         ));
     }
     if setup.dram > Bytes::ZERO && setup.dram < setup.block_size {
@@ -102,9 +102,7 @@ fn check(setup: &Setup) -> Result<()> {
         return Err(Error::setup("0 processors: use at least 1, or none for one for each client"));
     }
     if setup.requests == Some(0) || setup.duration == Some(Nanos::ZERO) {
-        return Err(Error::setup(
-            "a simulation of nothing: use at least one request, and a duration above 0",
-        ));
+        return Err(Error::setup("an empty simulation: use at least one request, and a duration above 0"));
     }
     Ok(())
 }
@@ -198,7 +196,8 @@ impl Ahead {
                 let all = fewest(setup.requests, all).ok_or_else(|| {
                     let warm_up = setup.warm_up;
                     Error::setup(format!(
-                        "a warm-up of {warm_up} of a load without end: give --warm-up as a time or in requests, or --requests"
+                        "a warm-up of {warm_up} of an endless load: give --warm-up as a time or in \
+                         requests, or --requests"
                     ))
                 })?;
                 (all as f64 * share) as u64
@@ -226,8 +225,8 @@ impl Ahead {
         let warm_up = match (self, &setup.load) {
             (_, Load::Trace(trace)) if trace.repeat > 1 => {
                 return format!(
-                    "the load ended after {requests} requests, before the last time that the trace is played: use a larger \
-                     --requests or a smaller --repeat"
+                    "the load ended after {requests} requests, before the last repetition of the trace: use \
+                     a larger --requests or a smaller --repeat"
                 );
             }
             (Ahead::Requests(_), Load::Workload(load)) if setup.warm_up == WarmUp::NONE => {

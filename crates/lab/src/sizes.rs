@@ -63,7 +63,7 @@ pub(crate) fn sizes(
             return Ok(sizes);
         }
     }
-    Err(Error::setup("no sizes of the devices were found that hold the shares asked for: give them in bytes"))
+    Err(Error::setup("no sizes of the devices match the requested shares: give sizes in bytes"))
 }
 
 /// Slots wanted for a device; `None` if its size is given in bytes.

@@ -82,7 +82,8 @@ pub(crate) fn open(setup: &Setup) -> Result<Opened> {
             let not_measured = workload.unmeasured();
             if not_measured > 0 && setup.warm_up != WarmUp::NONE {
                 return Err(Error::setup(format!(
-                    "workload {} and --warm-up both say what is not measured: leave --warm-up out, or use runs=1",
+                    "workload {} and --warm-up both define the unmeasured part: leave --warm-up out, or use \
+                     runs=1",
                     workload.name()
                 )));
             }
@@ -142,11 +143,12 @@ fn open_recorded(recorded: &Arc<Recorded>) -> Opened {
 fn open_trace(trace: &Trace, setup: &Setup) -> Result<Opened> {
     let Trace { path, options, repeat, .. } = trace;
     if *repeat == 0 {
-        return Err(Error::setup("--repeat 0: a trace is played once at least"));
+        return Err(Error::setup("--repeat 0: use at least 1"));
     }
     if *repeat > 1 && setup.warm_up != WarmUp::NONE {
         return Err(Error::setup(
-            "--repeat and --warm-up both say what is not measured: leave one out; with --repeat it is all but the last time",
+            "--repeat and --warm-up both define the unmeasured part: leave one out; with --repeat only the \
+             last repetition is measured",
         ));
     }
     let shares = setup.devices.iter().any(|kind| matches!(kind.size, Size::Share(_)));
@@ -210,9 +212,7 @@ fn notes(trace: &Trace, survey: &Survey) -> Vec<String> {
     }
     if tally.late_records > 0 {
         let late = tally.late_records;
-        notes.push(format!(
-            "{name}: {late} requests are out of order, further than --window reaches, and come late"
-        ));
+        notes.push(format!("{name}: {late} requests are out of order, beyond --window, and are late"));
     }
     notes
 }

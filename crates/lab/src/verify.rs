@@ -277,7 +277,7 @@ impl fmt::Display for Mismatch {
         match found {
             Found::Zeros => write!(f, "zeros")?,
             Found::Write(number) => write!(f, "write {number}, which had been overwritten")?,
-            Found::Elsewhere(tag) => write!(f, "something that was never written there ({tag:#x})")?,
+            Found::Elsewhere(tag) => write!(f, "data that was never written there ({tag:#x})")?,
         }
         match newest {
             0 => write!(f, "; nothing had been written there"),

@@ -46,7 +46,9 @@ pub fn read<R: Read>(
 ) -> Result<(Spec, String), InvalidModel> {
     let shown = path.display();
     let unreadable = |error: io::Error| {
-        InvalidModel(format!("the model file {shown} cannot be read: {error}; braid device show prints one"))
+        InvalidModel(format!(
+            "the model file {shown} cannot be read: {error}; braid device show prints a model"
+        ))
     };
     let mut text = String::new();
     let longest = LONGEST_TEXT.0;

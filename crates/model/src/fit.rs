@@ -59,7 +59,7 @@ impl Observed {
         if let Some((measure, value)) =
             self.figures.iter().find(|(_, value)| !(*value > 0.0 && *value < 1e12))
         {
-            return Err(InvalidModel(format!("{measure:?} came to {value}: measure once more")));
+            return Err(InvalidModel(format!("{measure:?}: measured {value}: repeat the measurement")));
         }
         if self.size < MIB {
             return Err(InvalidModel(format!("a device of {}: at least 1 MiB can be measured", self.size)));
@@ -84,7 +84,9 @@ impl Observed {
 
     /// The value of a measure.
     fn need(&self, wanted: Measure) -> Result<f64, InvalidModel> {
-        self.get(wanted).ok_or_else(|| InvalidModel(format!("{wanted:?} was not measured: a model needs it")))
+        self.get(wanted).ok_or_else(|| {
+            InvalidModel(format!("{wanted:?} was not measured, and the model needs it: measure again"))
+        })
     }
 
     /// Additional time per request on the device compared with the model, in nanoseconds; zero without a

@@ -79,7 +79,7 @@ impl Spec {
             "A device model of Braid: --ssd or --hdd PATH,model=THIS_FILE.\n\
              Sizes as 4096B, 256KiB, 480GB; times as 300ns, 50us, 4ms; rates as 262MB/s. All fields are required.",
         );
-        writer.word("kind", kind, &KINDS.map(|(kind, _)| kind), "What it is");
+        writer.word("kind", kind, &KINDS.map(|(kind, _)| kind), "Kind of the device");
         fields_of(&mut self.clone(), &mut writer);
         Ok(writer.text())
     }
@@ -87,11 +87,15 @@ impl Spec {
 
 /// The common fields, then the fields of the kind.
 fn fields_of(spec: &mut Spec, fields: &mut impl Fields) {
-    spec.name =
-        Cow::Owned(fields.text("name", &spec.name, LONGEST_NAME, "What commands and reports call it"));
+    spec.name = Cow::Owned(fields.text(
+        "name",
+        &spec.name,
+        LONGEST_NAME,
+        "Name of the model in commands and reports",
+    ));
     spec.title = Cow::Owned(fields.text("title", &spec.title, LONGEST_TITLE, "Maker and model"));
     spec.capacity =
-        fields.size("capacity", spec.capacity, KIB * 4..=TIB * 256, "The size of the real device");
+        fields.size("capacity", spec.capacity, KIB * 4..=TIB * 256, "Capacity of the real device");
     match &mut spec.timing {
         Timing::Ssd(params) => ssd::fields(params, fields),
         Timing::Hdd(params) => hdd::fields(params, fields),

@@ -25,7 +25,8 @@ impl Refusals {
     /// Tells a client that all `connections` are in use.
     pub async fn refuse(&self, ring: &Ring, stream: Stream, facts: &Facts, connections: usize) {
         let reason = format!(
-            "all {connections} connections to this export are in use: end one, or start the server with more (--clients)"
+            "all {connections} connections to this export are in use: end one, or serve with a higher limit \
+             (--clients)"
         );
         if let Some(more) = self.log.admit(ring.now()) {
             let name = &facts.name;

@@ -102,7 +102,10 @@ impl<E: Export> Server<E> {
         let available = config.arena.available();
         if config.memory > available {
             let problem = format!("an NBD server with {} of memory: {available} are free", config.memory);
-            return Err(Error::new(ErrorKind::Invalid, problem + "; give it less, or the arena more"));
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                problem + "; give the server less memory, or enlarge the arena",
+            ));
         }
         let memory = Memory::new(config.arena.clone(), config.memory, config.max_connections);
         let Some(memory) = memory else {
@@ -215,7 +218,7 @@ impl<E: Export> Inner<E> {
         unused.unused_since.set(None);
         unused.count(|counters| counters.unused += 1);
         let time = self.config.unused_time;
-        tracing::warn!("an NBD client that sent no request for {time} makes room for another");
+        tracing::warn!("an NBD client without a request for {time} was disconnected for another client");
         unused.abandon();
         true
     }
@@ -293,9 +296,9 @@ pub fn check_address(address: SocketAddr) -> Result<()> {
     }
     let port = address.port();
     let problem = format!(
-        "NBD on {address}: there is no TLS yet, so anyone who reaches this address could read and write the volume. \
-         Use 127.0.0.1:{port} or a Unix socket, and from another machine an SSH tunnel \
-         (ssh -L {port}:127.0.0.1:{port} HOST)"
+        "NBD on {address}: Braid has no TLS yet, so any host that reaches this address could read and write \
+         the volume. Use 127.0.0.1:{port} or a Unix socket, and from another machine an SSH tunnel (ssh -L \
+         {port}:127.0.0.1:{port} HOST)"
     );
     Err(Error::new(ErrorKind::Invalid, problem))
 }

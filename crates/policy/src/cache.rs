@@ -180,13 +180,14 @@ impl Policy for Cache {
         let next = match (view.homes.home(extent), self.mode) {
             (None, _) => "the next write allocates it on a disk",
             (Some(home), _) if self.room.is_ssd(home) => {
-                "it lies on an SSD and stays: no disk had room for it"
+                "its home is on an SSD and stays there: no disk had room"
             }
             (Some(_), Mode::WriteThrough) => {
-                "it lies on a disk; blocks that are read are cached, and writes go to the disk"
+                "its home is on a disk; read blocks are cached, and writes go to the disk"
             }
             (Some(_), Mode::WriteBack) => {
-                "it lies on a disk; blocks that are read or written are cached, and dirty ones written back later"
+                "its home is on a disk; read or written blocks are cached, and dirty blocks written back \
+                 later"
             }
         };
         format!("{cached} block(s) of {room} are cached, {dirty} of them dirty; {next}")

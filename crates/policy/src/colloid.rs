@@ -318,20 +318,21 @@ impl Policy for Colloid {
         let latency =
             |tier: &Tier| tier.latency_ms().map_or("unknown".to_owned(), |ms| format!("{ms:.2} ms"));
         let next = match self.last {
-            None => "nothing shall move".to_owned(),
+            None => "no move is planned".to_owned(),
             Some(Shift { to_default, share }) => {
                 let to = if to_default { "SSDs" } else { "disks" };
-                format!("{:.1} % of the accesses shall move to the {to}", share * 100.0)
+                format!("{:.1} % of the accesses should move to the {to}", share * 100.0)
             }
         };
         let lies = view
             .homes
             .home(extent)
             .map_or("the next write allocates it, on an SSD with room".to_owned(), |home| {
-                format!("it lies on {home}")
+                format!("its home is on {home}")
             });
         format!(
-            "the SSDs take {} and have {:.1} % of the accesses, the disks take {}; {next}. The extent has {} request(s) lately; {lies}",
+            "latency of the SSDs is {} with {:.1} % of the accesses, latency of the disks {}; {next}. The \
+             extent has {} recent request(s); {lies}",
             latency(&self.default),
             self.share * 100.0,
             latency(&self.other),

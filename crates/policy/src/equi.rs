@@ -402,7 +402,7 @@ impl Policy for Equi {
         let [disk, ssd] = demand.map(|class| class.iter().sum::<f32>());
         let costs = view.devices.iter().map(|d| format!("{} {:.3}", d.id, self.cost(&demand, d.id)));
         let next = match self.gain(extent, &known, view) {
-            None => "it has no home to leave, or no other device to go to".to_owned(),
+            None => "the extent has no home, or no other device can take it".to_owned(),
             Some(gain) => format!(
                 "a move to {} would gain {:.3} ms a second, for {:.1} ms once",
                 gain.to,
@@ -412,8 +412,8 @@ impl Policy for Equi {
         };
         let refusals = self.wishes.refusals(view).into_iter().map(|refusal| format!("; {refusal}"));
         format!(
-            "what was asked of it lately would take an unloaded disk {disk:.3} ms a second and an unloaded SSD {ssd:.3} ms; \
-             with the load it costs guests on {} ms a second; {next}{}; mode {}",
+            "recent requests for the extent would take an unloaded disk {disk:.3} ms a second and an \
+             unloaded SSD {ssd:.3} ms; with the load they cost guests on {} ms a second; {next}{}; mode {}",
             costs.collect::<Vec<_>>().join(", "),
             refusals.collect::<String>(),
             self.mode_name()

@@ -393,10 +393,12 @@ impl Policy for Exclusive {
             None => {
                 "the next write allocates it: on the SSD tier if that has room, else on a disk".to_owned()
             }
-            Some((home, true)) if in_tier => format!("it lies on {home} and migrates to the SSD tier"),
-            Some((home, false)) if !in_tier => format!("it lies on {home} and migrates to a disk"),
-            Some((home, true)) => format!("it lies on {home}, and what guests ask for of it is cached"),
-            Some((home, false)) => format!("it lies on {home} and stays as long as its page ranks so high"),
+            Some((home, true)) if in_tier => format!("its home is on {home} and migrates to the SSD tier"),
+            Some((home, false)) if !in_tier => format!("its home is on {home} and migrates to a disk"),
+            Some((home, true)) => format!("its home is on {home}, and its requested blocks are cached"),
+            Some((home, false)) => {
+                format!("its home is on {home} and stays while the rank of its page is as high")
+            }
         };
         format!(
             "page {page} had {last} request(s) in the last period and {now} in this one; {} page(s) belong to the SSD tier, this one {}; \

@@ -356,7 +356,7 @@ impl Policy for Hystor {
             }
         }
         let home = match view.homes.home(extent) {
-            None => "the first write gives it a home on a disk".to_owned(),
+            None => "the first write allocates its home on a disk".to_owned(),
             Some(home) => format!("its home is on {home}"),
         };
         format!(

@@ -430,9 +430,9 @@ impl Policy for Most {
         let latency =
             |tier: &Tier| tier.latency_ms().map_or("unknown".to_owned(), |ms| format!("{ms:.2} ms"));
         let does = match self.last {
-            Balance::Equal => "which is alike, and nothing moves",
-            Balance::Routed => "and requests for mirrored extents are routed anew",
-            Balance::ToCapacity => "and more of what is on the SSDs is mirrored",
+            Balance::Equal => "a balanced load, so nothing moves",
+            Balance::Routed => "and requests for mirrored extents are redistributed",
+            Balance::ToCapacity => "and more of the data on the SSDs is mirrored",
             Balance::ToPerformance => "and hot extents move to the SSDs",
         };
         let lies = match (view.homes.home(extent), self.mirror.has(extent)) {
@@ -440,13 +440,15 @@ impl Policy for Most {
             (Some(home), true) => {
                 let Validity { both, ssd, disk } = Mirror::validity(extent, view);
                 format!(
-                    "it is mirrored, with its home on {home}: {both} block(s) are valid on both, {ssd} on the SSD alone, {disk} on the disk alone"
+                    "the extent is mirrored, with its home on {home}: {both} block(s) are valid on both, \
+                     {ssd} on the SSD alone, {disk} on the disk alone"
                 )
             }
-            (Some(home), false) => format!("it is tiered, on {home}"),
+            (Some(home), false) => format!("the extent is tiered, on {home}"),
         };
         format!(
-            "the SSDs take {}, the disks {}, {does}; {:.0} % of the requests for {} mirrored extent(s) go to the disks. The extent has {} request(s) lately; {lies}",
+            "latency of the SSDs is {}, of the disks {}, {does}; {:.0} % of the requests for {} mirrored \
+             extent(s) go to the disks. The extent has {} recent request(s); {lies}",
             latency(&self.performance),
             latency(&self.capacity),
             self.ratio * 100.0,

@@ -324,14 +324,15 @@ impl Policy for Pass {
     fn explain(&self, extent: ExtentId, view: &View) -> String {
         let range = view.range_of_extent(extent);
         let lacks = view.homes.next_behind(range.start).is_some_and(|behind| behind.start < range.end);
-        let here = if lacks { "the disk lacks a part of it" } else { "the disk has all of it" };
+        let here = if lacks { "the disk's copy is partly stale" } else { "the disk's copy is current" };
         let bound = match self.settings.max_lag {
             Some(_) => format!("beyond {} writes wait for the disk", self.settings.most_behind(view)),
-            None => "nothing bounds what more may be behind".to_owned(),
+            None => "no bound limits further stale data".to_owned(),
         };
         format!(
-            "everything lies on the SSDs, with a copy on the disks; {here}. {} of the volume are behind: at {} they are copied in the \
-             order of their addresses, and {bound}; {} piece(s) are being copied",
+            "all data is on the SSDs, with a copy on the disks; {here}. The disks' copies of {} of the \
+             volume are stale: at {} they are copied in the order of their addresses, and {bound}; {} \
+             piece(s) are being copied",
             view.homes.behind(),
             self.settings.window_of(view),
             self.outstanding.planned()

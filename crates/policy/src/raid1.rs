@@ -180,13 +180,13 @@ impl Policy for Raid1 {
         let range = view.range_of_extent(extent);
         let lacks = view.homes.next_behind(range.start).is_some_and(|behind| behind.start < range.end);
         match (self.write_behind, lacks) {
-            (None, _) => "it has two copies, which are written together".to_owned(),
+            (None, _) => "the extent has two copies, which are written together".to_owned(),
             (Some(limit), true) => format!(
-                "the disk lacks a part of it, which is on its way; {} are behind, {limit} at most",
+                "the disk's copy is partly stale, and is being updated; {} are stale, {limit} at most",
                 view.homes.behind()
             ),
             (Some(limit), false) => {
-                format!("it has two copies; {} are behind, {limit} at most", view.homes.behind())
+                format!("the extent has two copies; {} are stale, {limit} at most", view.homes.behind())
             }
         }
     }

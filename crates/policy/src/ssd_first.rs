@@ -129,8 +129,8 @@ impl Policy for SsdFirst {
         let room: u32 = view.devices.iter().map(|d| d.free.saturating_sub(self.extra_slots(d))).sum();
         let next = match view.homes.home(extent) {
             None => "the next write allocates it: on an SSD with room, else on a disk",
-            Some(home) if self.kept.is_ssd(home) => "it lies on an SSD and stays",
-            Some(_) => "it lies on a disk; blocks that are read are cached on an SSD once the SSDs are full",
+            Some(home) if self.kept.is_ssd(home) => "its home is on an SSD and stays there",
+            Some(_) => "its home is on a disk; read blocks are cached on an SSD once the SSDs are full",
         };
         format!(
             "{room} slot(s) for homes are free, {:.0} % of each SSD is kept for the cache, {cached} block(s) are \

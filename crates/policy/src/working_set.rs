@@ -340,20 +340,21 @@ impl Policy for WorkingSet {
             (None, _) => {
                 let device = self.stripe.device_of(extent);
                 format!(
-                    "the next write allocates it: on {device} if that has room, else on the roomiest device"
+                    "the next write allocates it: on {device} if {device} has room, else on the device with \
+                     most room"
                 )
             }
             (Some(DeviceClass::Hdd), Wanted::Ssd) => {
-                "it is read often, so it goes to an SSD in the next reorganization if that has room"
-                    .to_owned()
+                "the extent is often read: the next reorganization moves it to an SSD with room".to_owned()
             }
             (Some(DeviceClass::Ssd), Wanted::Hdd) => {
-                "it is written often, so it goes to a disk in the next reorganization".to_owned()
+                "the extent is often written: the next reorganization moves it to a disk".to_owned()
             }
             (Some(DeviceClass::Ssd), Wanted::HddInNeed) => {
-                "it is cold: it goes to a disk in a reorganization if its SSD lacks free room".to_owned()
+                "the extent is cold: a reorganization moves it to a disk if its SSD lacks free room"
+                    .to_owned()
             }
-            (Some(_), _) => "it stays".to_owned(),
+            (Some(_), _) => "the extent stays".to_owned(),
         };
         let lacking: u64 = ssds(view).map(|ssd| u64::from(tables.lacking(ssd, &self.room, view))).sum();
         let state = if self.trigger.under_way { "under way" } else { "not under way" };

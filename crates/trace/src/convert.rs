@@ -234,7 +234,7 @@ impl FromStr for Target {
             "spc" => Ok(Target::Spc),
             "fio2" => Ok(Target::Fio2),
             "fio3" => Ok(Target::Fio3),
-            _ => Err(format!("'{text}' is nothing to convert to: use compact, spc, fio2 or fio3")),
+            _ => Err(format!("'{text}' is not a format to convert to: use compact, spc, fio2 or fio3")),
         }
     }
 }

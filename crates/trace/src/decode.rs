@@ -130,7 +130,7 @@ pub(crate) fn check(record: Option<Raw>) -> Result<Option<Raw>, Reason> {
         Op::Read | Op::Write if len > LONGEST_REQUEST => {
             return Err("a request of more than 256 MiB (a wrong unit?)");
         }
-        Op::Read | Op::Write | Op::Discard if len == 0 => return Err("a request of no bytes"),
+        Op::Read | Op::Write | Op::Discard if len == 0 => return Err("a request of 0 bytes"),
         _ => {}
     }
     match offset.checked_add(len) {

@@ -129,7 +129,7 @@ fn addresses_are_bytes(lines: &[&[u8]]) -> bool {
 fn unknown(beginning: &[u8]) -> Error {
     let first = beginning.split(|&byte| byte == b'\n').next().unwrap_or_default();
     Error::Unrecognised(format!(
-        "the trace begins with {}, a format that is not known: name it, if it is one of {}",
+        "the trace begins with {}, an unknown format: name the format, if it is one of {}",
         Excerpt(first),
         Format::names()
     ))

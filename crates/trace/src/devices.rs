@@ -45,11 +45,11 @@ impl Devices {
             return Err("more than 65536 devices");
         }
         if label.is_empty() || label.len() > LONGEST_LABEL {
-            return Err("the device has no name, or one of more than 255 bytes");
+            return Err("the device has no name, or a name of more than 255 bytes");
         }
-        let text = std::str::from_utf8(label).map_err(|_| "the device's name is not text")?;
+        let text = std::str::from_utf8(label).map_err(|_| "the device's name is not UTF-8")?;
         if text.chars().any(char::is_control) {
-            return Err("the device's name has control characters in it");
+            return Err("the device's name has control characters");
         }
         let number = self.labels.len() as u16;
         self.numbers.insert(label.into(), number);
@@ -61,7 +61,8 @@ impl Devices {
     pub(crate) fn check(&self) -> Result<(), Error> {
         match self.is_overrun {
             true => Err(Error::Options(format!(
-                "the trace has more than {MOST_DEVICES} devices: divide it by device, or name another --format if it has fewer"
+                "the trace has more than {MOST_DEVICES} devices: divide the trace by device, or name \
+                 another --format if the trace has fewer"
             ))),
             false => Ok(()),
         }

@@ -22,7 +22,8 @@ pub enum Error {
     Options(String),
     /// The first bad record, if reading is strict.
     #[error(
-        "{place}: {reason}; mend the trace, or read it without --strict, which skips such records and counts them"
+        "{place}: {reason}; repair the trace, or read it without --strict, which skips and counts such \
+         records"
     )]
     Strict {
         /// The format's word for a record, and its number.

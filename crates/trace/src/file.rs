@@ -115,7 +115,8 @@ fn refuse_pipe(path: &Path) -> Result<File, Error> {
     let is_file = std::fs::metadata(path).map_err(|error| named(path, error))?.is_file();
     if !is_file {
         return Err(Error::Options(format!(
-            "{} is not a file: its devices are laid out after a first pass, and it can be read only once; copy it into a file",
+            "{} is not a file, and can be read only once: the layout of its devices takes a first pass; \
+             copy it into a file",
             path.display()
         )));
     }

@@ -124,7 +124,7 @@ impl Options {
         let units = format.units();
         if self.time_unit.is_some() && units.time.is_none() {
             return Err(Error::Options(format!(
-                "the format {format} says itself in which unit its times are: leave the unit of time out"
+                "the format {format} defines the unit of its times: leave the unit of time out"
             )));
         }
         if self.block.is_some() && units.block.is_none() {
@@ -140,7 +140,7 @@ impl Options {
             || block > Bytes(1 << 30)
         {
             return Err(Error::Options(format!(
-                "a unit of time of {time} or a block of {block}: use up to 1h, and up to 1GiB, and not zero"
+                "a unit of time of {time} or a block of {block}: use up to 1h, and up to 1GiB, and above zero"
             )));
         }
         Ok((time, block))

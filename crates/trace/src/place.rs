@@ -48,7 +48,7 @@ impl Placer {
                     Some(place) => (place.base.0, place.span.0),
                     None => {
                         return Err(Error::Options(format!(
-                            "device '{label}' has no place: the trace is not the one whose devices were laid out"
+                            "device '{label}' has no place: the layout was made for another trace"
                         )));
                     }
                 },
@@ -73,7 +73,8 @@ impl Placer {
             let (span, device) = (Bytes(spot.span), raw.device);
             problems.note(raw.number, || {
                 format!(
-                    "byte {end} of device {device} lies beyond the {span} that each device has: give devices a larger span, or name one"
+                    "byte {end} of device {device} is beyond {span}, the span of each device: give devices \
+                     a larger span, or name one device"
                 )
             })?;
             return Ok(None);

@@ -311,8 +311,7 @@ fn ends_lines_by_return(beginning: &[u8]) -> bool {
 
 fn late(format: Format, number: u64) -> Error {
     let place = format!("{} {number}", format.word_for_record());
-    let reason =
-        "its time is before that of records already given, further than the window reaches (--window)";
+    let reason = "its time is before the time of earlier records, beyond the window (--window)";
     Error::Strict { place, reason: reason.to_owned() }
 }
 

@@ -62,8 +62,8 @@ impl Touched {
         }
         if self.groups.len() > self.most {
             return Err(Error::Options(format!(
-                "its requests are too scattered to be compacted: they touch more than {} groups of {GROUP} extents of {}; \
-                 use larger extents, one device of the trace, or no compaction",
+                "its requests are too scattered for compaction: they touch more than {} groups of {GROUP} \
+                 extents of {}; use larger extents, one device of the trace, or no compaction",
                 self.most, self.extent
             )));
         }

@@ -155,8 +155,8 @@ impl FileDevice {
     fn too_short(&self, expected: u64) -> io::Error {
         let found = self.truncated.get().unwrap_or_default();
         let problem = format!(
-            "the file has become shorter while in use, from {expected} to {found} bytes, and what lay beyond is lost: stop the \
-             volume, and restore the file or check the volume"
+            "the file has become shorter while in use, from {expected} to {found} bytes, and the data \
+             beyond is lost: stop the volume, and restore the file or check the volume"
         );
         io::Error::new(io::ErrorKind::UnexpectedEof, problem)
     }
@@ -215,8 +215,7 @@ impl Device for FileDevice {
         }
         self.check_length().await.map_err(|e| failed(&self.path, "promise a flush of", e))?;
         if self.flush_failed.get() {
-            let lost =
-                io::Error::other("an earlier flush failed, and what was written before it may be lost");
+            let lost = io::Error::other("an earlier flush failed, and writes before it may be lost");
             return Err(failed(&self.path, "promise a flush of", lost));
         }
         Ok(())

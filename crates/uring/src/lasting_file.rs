@@ -220,7 +220,10 @@ pub fn boot_id() -> io::Result<[u8; 16]> {
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
     let number = u128::from_str_radix(&digits, 16).ok().filter(|_| digits.len() == 32);
     let number = number.ok_or_else(|| {
-        io::Error::new(io::ErrorKind::InvalidData, format!("{BOOT_ID} holds no boot id: '{}'", text.trim()))
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("{BOOT_ID} has no valid boot id: '{}'", text.trim()),
+        )
     })?;
     Ok(number.to_be_bytes())
 }

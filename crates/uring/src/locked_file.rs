@@ -136,7 +136,7 @@ fn refuse_strange(file: &File, path: &Path) -> io::Result<()> {
         return Ok(());
     }
     let problem = format!(
-        "{} is no regular file that this user alone may open: see which user made it, and remove it",
+        "{} is not a regular file that only this user may open: see which user made it, and remove it",
         path.display()
     );
     Err(io::Error::new(io::ErrorKind::PermissionDenied, problem))

@@ -80,10 +80,10 @@ pub(crate) fn open(path: &Path, access: Access, permission: Permission) -> io::R
     let size = Bytes(bytes).align_down(alignment);
     if size == Bytes::ZERO {
         let remedy = match is_block_device {
-            true => "its size is 0: see whether a medium is there, or whether it is set up".to_owned(),
+            true => "its size is 0: check that a medium is present, and that the device is set up".to_owned(),
             false => format!("give it a size, for example by `truncate -s 10G {}`", path.display()),
         };
-        let problem = format!("{} holds no {alignment}: {remedy}", path.display());
+        let problem = format!("{} is smaller than {alignment}, the unit of access: {remedy}", path.display());
         return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
     }
     let length = (!is_block_device).then_some(bytes);
@@ -138,8 +138,8 @@ fn refused(path: &Path, access: Access, error: io::Error) -> io::Error {
 
 fn busy(path: &Path) -> io::Error {
     let problem = format!(
-        "{0} is in use by another process (a second daemon, a mounted file system, LVM or RAID): stop that first; \
-         `fuser -v {0}` and `lsblk {0}` show who it is",
+        "{0} is in use by another process (a second daemon, a mounted file system, LVM or RAID): stop that \
+         process first; `fuser -v {0}` and `lsblk {0}` show it",
         path.display()
     );
     io::Error::new(io::ErrorKind::ResourceBusy, problem)
@@ -278,7 +278,8 @@ fn direct_alignment(path: &Path, file: &File, is_block_device: bool) -> io::Resu
         let memory_alignment = Bytes(found.stx_dio_mem_align.max(1).into());
         if memory_alignment > Buf::ALIGNMENT {
             let problem = format!(
-                "{}: direct I/O needs buffers at multiples of {memory_alignment:?}: at most {:?} is supported: use cached access",
+                "{}: direct I/O needs buffers at multiples of {memory_alignment:?}, and at most {:?} is \
+                 supported: use cached access",
                 path.display(),
                 Buf::ALIGNMENT
             );

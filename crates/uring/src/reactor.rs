@@ -188,7 +188,10 @@ impl Reactor {
         self.workers += count;
         if self.set_workers().is_none() {
             // Before Linux 5.15. All works, but a file with a hanging server may hold up other files.
-            self.fallbacks.push("no workers for files that may hang: they need Linux 5.15".to_owned());
+            self.fallbacks.push(
+                "no additional io_uring workers for files that may hang: Linux 5.15 or newer is needed"
+                    .to_owned(),
+            );
         }
     }
 

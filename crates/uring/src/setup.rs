@@ -33,7 +33,8 @@ pub(crate) fn open(entries: u32, fallbacks: &mut Vec<String>) -> io::Result<IoUr
         (
             cooperative,
             Some(
-                "io_uring without SINGLE_ISSUER and DEFER_TASKRUN: completions cost more; they need Linux 6.1",
+                "io_uring without SINGLE_ISSUER and DEFER_TASKRUN: completions cost more; Linux 6.1 or \
+                 newer has both",
             ),
         ),
         (

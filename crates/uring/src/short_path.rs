@@ -39,7 +39,8 @@ impl ShortPath {
         let path = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd())).join(name);
         if path.as_os_str().len() > LONGEST_SOCKET_PATH {
             let problem = format!(
-                "the name {} has {} bytes: the path of a socket has at most {LONGEST_SOCKET_PATH}, so use a shorter name",
+                "the name {} has {} bytes: the path of a socket has at most {LONGEST_SOCKET_PATH}: use a \
+                 shorter name",
                 name.display(),
                 name.as_bytes().len()
             );

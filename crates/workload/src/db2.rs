@@ -38,11 +38,7 @@ const OWN: &[Setting] = &[
     Setting { key: "index", default: "20%", meaning: "share of the data that is found by indices" },
     Setting { key: "scan", default: "10%", meaning: "share of the other relations that a query scans" },
     Setting { key: "theta", default: "0.9", meaning: "exponent of Zipf's law for lookups, 0 to 4" },
-    Setting {
-        key: "pause",
-        default: "10s",
-        meaning: "time between queries in which nobody asks for anything",
-    },
+    Setting { key: "pause", default: "10s", meaning: "time between queries without requests" },
 ];
 
 const QUERIES: u64 = 5;

@@ -30,7 +30,11 @@ pub(crate) const ABOUT: About = About {
 
 const OWN: &[Setting] = &[
     Setting { key: "file", default: "24GiB", meaning: "size of the file, at most 2 TiB" },
-    Setting { key: "read", default: "32MiB", meaning: "what a run reads of it, 4 KiB each time" },
+    Setting {
+        key: "read",
+        default: "32MiB",
+        meaning: "bytes that a run reads from the file, 4 KiB each time",
+    },
     Setting { key: "clients", default: "1", meaning: "processes that share a run's reads" },
     Setting {
         key: "cache",

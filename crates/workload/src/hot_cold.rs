@@ -25,7 +25,7 @@ const OWN: &[Setting] = &[
     Setting { key: "to-hot", default: "90%", meaning: "share of requests that go to the hot set" },
     Setting { key: "every", default: "250K", meaning: "requests after which the hot set moves, or `never`" },
     Setting { key: "shift", default: "100%", meaning: "share of the hot set that is replaced when it moves" },
-    Setting { key: "unit", default: "1MiB", meaning: "what is hot or cold as a whole: a multiple of size" },
+    Setting { key: "unit", default: "1MiB", meaning: "unit of the hot set: a multiple of size" },
 ];
 
 pub(crate) fn new(settings: &mut Settings, seed: u64) -> Result<Workload, BadSetting> {

@@ -55,8 +55,8 @@ impl Pace {
         let rate = settings.take_count("rate", 1, 1..=1_000_000_000)?;
         if is_open && is_closed {
             return Err(BadSetting::new(format!(
-                "workload {} has a rate and clients or think: give a rate for requests that come by themselves, or \
-                 clients that wait for their last request",
+                "workload {} has a rate and clients or think: give a rate for an open loop, or clients for \
+                 a closed loop",
                 settings.name()
             )));
         }

@@ -15,12 +15,12 @@ use braid_base::{BadSetting, MIB, Op, Request, Rng, Settings};
 
 pub(crate) const ABOUT: About = About {
     name: "refill",
-    summary: "fills its span, then discards and writes again what is oldest, and reads what is new",
+    summary: "fills its span, then discards and rewrites the oldest units, and reads the new ones",
     groups: &[OWN, target::SETTINGS, pace::SETTINGS],
 };
 
 const OWN: &[Setting] = &[
-    Setting { key: "unit", default: "4MiB", meaning: "what is discarded at a time: a multiple of size" },
+    Setting { key: "unit", default: "4MiB", meaning: "unit of a discard: a multiple of size" },
     Setting { key: "empty", default: "10%", meaning: "share of the span that is discarded and not written" },
     Setting { key: "to-new", default: "80%", meaning: "share of reads that go to the newest fifth" },
 ];

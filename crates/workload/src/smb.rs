@@ -84,17 +84,17 @@ pub(crate) const fn settings(
         Setting {
             key: "think",
             default: think,
-            meaning: "mean time of the processor for a read or write, and what comes with it",
+            meaning: "mean processor time of a read or write and the work around it",
         },
         Setting {
             key: "memory",
             default: "900MB",
-            meaning: "page cache; reads of what it holds reach no device",
+            meaning: "page cache; reads of cached pages reach no device",
         },
         Setting {
             key: "dirty",
             default: "100MB",
-            meaning: "bytes that may be dirty; 0B: each write goes by itself",
+            meaning: "most dirty bytes; 0B: each write goes to the device at once",
         },
         Setting {
             key: "barrier",

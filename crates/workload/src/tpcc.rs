@@ -57,11 +57,7 @@ const OWN: &[Setting] = &[
         meaning: "transactions of all terminals together, or `endless`",
     },
     Setting { key: "wait", default: "1", meaning: "factor on keying and think times, 0 (none) to 100" },
-    Setting {
-        key: "cached",
-        default: "60%",
-        meaning: "share of page reads that the database's cache answers",
-    },
+    Setting { key: "cached", default: "60%", meaning: "share of page reads served by the database's cache" },
     Setting { key: "written", default: "43%", meaning: "share of changed pages that are written soon" },
 ];
 

@@ -28,7 +28,7 @@ const OWN: &[Setting] = &[
     Setting { key: "size", default: "128KiB", meaning: "size of a request, a multiple of 512 B" },
     Setting { key: "streams", default: "1", meaning: "scans at the same time" },
     Setting { key: "scans", default: "2", meaning: "how often each stream scans the table" },
-    Setting { key: "cpu", default: "60", meaning: "MB that a stream works through in a second, 1 to 1M" },
+    Setting { key: "cpu", default: "60", meaning: "MB that a stream processes in a second, 1 to 1M" },
 ];
 
 pub(crate) fn new(settings: &mut Settings, _seed: u64) -> Result<Workload, BadSetting> {

@@ -37,7 +37,7 @@ const OWN: &[Setting] = &[
     Setting {
         key: "touched",
         default: "27.9%",
-        meaning: "share of the places, 8 KiB apart, that are ever asked for",
+        meaning: "share of the places, 8 KiB apart, that are ever read",
     },
 ];
 

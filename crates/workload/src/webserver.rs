@@ -33,11 +33,7 @@ const OWN: &[Setting] = &[
     Setting { key: "span", default: "4GiB", meaning: "bytes of all files, 32 KiB for each" },
     Setting { key: "theta", default: "0.8", meaning: "exponent of Zipf's law, 0 to 4" },
     Setting { key: "burst", default: "100K", meaning: "requests of all clients before a pause" },
-    Setting {
-        key: "pause",
-        default: "10s",
-        meaning: "time between bursts in which nobody asks for anything",
-    },
+    Setting { key: "pause", default: "10s", meaning: "time between bursts without requests" },
 ];
 
 /// Room for a file.

@@ -25,11 +25,7 @@ const OWN: &[Setting] = &[
         default: "",
         meaning: "share of requests for the most popular fifth, 20% to 99.9%, instead of theta",
     },
-    Setting {
-        key: "unit",
-        default: "",
-        meaning: "what is more or less popular as a whole: a multiple of size; size itself",
-    },
+    Setting { key: "unit", default: "", meaning: "unit of popularity: a multiple of size; size itself" },
     Setting {
         key: "placement",
         default: "scattered",

@@ -221,7 +221,7 @@ fn copy_of_adopted_disk_is_never_chosen_automatically() {
     let mut older = content(3);
     older[..4096].fill(9);
     fs::write(machine.path("vdb"), older).unwrap();
-    machine.refused(&["serve", "m"], "invalid", &["one", "vdb", "take the copy away"]);
+    machine.refused(&["serve", "m"], "invalid", &["one", "vdb", "detach the copy"]);
     fs::remove_file(machine.path("vdb")).unwrap();
     has_dirty(&machine, "m", 3, false);
     assert_eq!(at(&machine, "m"), "one");

@@ -354,7 +354,7 @@ fn current_device_is_preferred_to_old_copy_at_path() {
             rename(&machine, &[("true.img", "gone"), ("a.img", "true.img")]);
             std::fs::create_dir(machine.path("away")).unwrap();
             rename(&machine, &[("gone", "away/gone")]);
-            let words = ["true.img", "--distrust d0 gives up for good"];
+            let words = ["true.img", "--distrust d0 discards all data"];
             machine.refused(&["serve", "m"], "invalid", &words);
         }
     }

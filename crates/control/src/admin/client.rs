@@ -228,11 +228,17 @@ impl Client {
         if reply.len() >= LONGEST_REPLY {
             let problem =
                 format!("the daemon of volume '{}' replied with more than {LONGEST_REPLY} bytes", self.name);
-            return Err(Error::new(ErrorKind::Io, problem + ": it may be of another version"));
+            return Err(Error::new(
+                ErrorKind::Io,
+                problem + ": the daemon may be of another version of Braid",
+            ));
         }
         let odd = |error: serde_json::Error| {
             let problem = format!("the daemon of volume '{}' gave no valid reply ({error})", self.name);
-            Error::new(ErrorKind::Io, problem + ": it may be of another version, or may just have ended")
+            Error::new(
+                ErrorKind::Io,
+                problem + ": the daemon may be of another version of Braid, or may have just ended",
+            )
         };
         match serde_json::from_slice(&reply).map_err(odd)? {
             Reply::Ok(value) => serde_json::from_value(value).map_err(odd),
@@ -261,7 +267,10 @@ impl Client {
     /// socket.
     fn ended(&self) -> Error {
         let problem = format!("the daemon of volume '{}' ended before it replied", self.name);
-        Error::new(ErrorKind::NotServed, problem + ": look at its log, and at the volume with 'braid status'")
+        Error::new(
+            ErrorKind::NotServed,
+            problem + ": see the daemon's log, and the volume with 'braid status'",
+        )
     }
 }
 

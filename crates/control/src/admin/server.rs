@@ -41,7 +41,9 @@ pub(crate) async fn serve_admin(daemon: Rc<Daemon>, listener: Listener) {
 }
 
 fn too_many() -> Error {
-    let problem = format!("{MOST_CONNECTIONS} admin connections are open: close one, as of a status --watch");
+    let problem = format!(
+        "{MOST_CONNECTIONS} admin connections are open, the limit: close one, for example a status --watch"
+    );
     Error::new(ErrorKind::Busy, problem)
 }
 
@@ -105,8 +107,10 @@ fn request(line: &[u8]) -> Result<Request> {
     let usage = |problem: String| Error::new(ErrorKind::Usage, problem);
     let version = serde_json::from_slice::<Value>(line).ok().and_then(|value| value.get("version")?.as_u64());
     if version.is_some_and(|version| version != u64::from(PROTOCOL_VERSION)) {
-        let problem =
-            format!("this daemon speaks version {PROTOCOL_VERSION} of the admin protocol: use its braid");
+        let problem = format!(
+            "this daemon speaks version {PROTOCOL_VERSION} of the admin protocol: use the braid program \
+             of the same version"
+        );
         return Err(Error::new(ErrorKind::Unsupported, problem));
     }
     let envelope: Envelope =
@@ -159,19 +163,19 @@ async fn fail_device(daemon: &Daemon, device: DeviceId) -> Result<()> {
         (ErrorKind::Degraded, 1) => {
             let name = &daemon.name;
             let problem = format!(
-                "{device} of volume '{name}' alone holds something, and the volume has one copy of everything: braid device remove {name} {device} \
-                 moves it to the others"
+                "{device} of volume '{name}' holds the only copy of some data, and the volume has one copy \
+                 of everything: braid device remove {name} {device} moves the data to the others"
             );
             Error::new(ErrorKind::Degraded, problem)
         }
         _ => error,
     })?;
-    tracing::warn!("device {device} of volume '{}' was taken out of use by the administrator", daemon.name);
+    tracing::warn!("device {device} of volume '{}' was excluded by the administrator", daemon.name);
     Ok(())
 }
 
 fn recorded_already(daemon: &Daemon) -> Error {
-    let problem = format!("volume '{}' is recorded already: end that recording first", daemon.name);
+    let problem = format!("volume '{}' is being recorded already: end that recording first", daemon.name);
     Error::new(ErrorKind::Busy, problem)
 }
 

@@ -55,21 +55,26 @@ impl Silence {
             None => (String::new(), "PID".to_owned()),
         };
         let why = match self.doing {
-            Doing::Stopped => format!("a signal has stopped it: kill -CONT {id}"),
-            Doing::Traced => "a debugger has stopped it: end the debugger".to_owned(),
+            Doing::Stopped => format!("the daemon is stopped by a signal: kill -CONT {id}"),
+            Doing::Traced => "the daemon is stopped by a debugger: end the debugger".to_owned(),
             Doing::InKernel => format!(
-                "it sleeps in the kernel, as for a device or a file system that hangs: see the kernel's log and /proc/{id}/stack, and \
-                 let the device answer, or take it away"
+                "the daemon sleeps in the kernel, for example because a device or a file system hangs: see \
+                 the kernel's log and /proc/{id}/stack, and let the device answer, or detach the device"
             ),
             Doing::Opening => {
-                let problem = format!("the daemon of volume '{name}'{process} is opening it still");
-                return Error::new(ErrorKind::Busy, problem + ": wait, and see its log if that lasts");
+                let problem = format!("the daemon of volume '{name}'{process} is still opening the volume");
+                return Error::new(
+                    ErrorKind::Busy,
+                    problem + ": wait; if opening takes long, see the daemon's log",
+                );
             }
             Doing::Running => {
-                "it, or the machine, is busy: try again, and see its log if that lasts".to_owned()
+                "the daemon or the machine is busy: try again; if the daemon stays silent, see its log"
+                    .to_owned()
             }
             Doing::Unknown => format!(
-                "a device may hang: see its log, the kernel's, and /proc/{id}/stack; try again when the device answers"
+                "a device may hang: see the daemon's log, the kernel's log, and /proc/{id}/stack; try again \
+                 when the device answers"
             ),
         };
         Error::new(ErrorKind::Io, format!("the daemon of volume '{name}'{process} does not answer: {why}"))
@@ -80,21 +85,27 @@ impl Silence {
         let (error, name) = (self.error(), &self.name);
         let Some(id) = self.process else { return error };
         let cost = match state.load(name) {
-            Ok(record) if record.temporary => "which loses the volume, for it is temporary".to_owned(),
+            Ok(record) if record.temporary => {
+                "which loses the volume, because the volume is temporary".to_owned()
+            }
             Ok(record) => match Lasting::left(state, &record) {
                 Some(log) => format!(
-                    "which keeps what it has acknowledged: {} has what is not flushed, for the next braid serve {name}",
+                    "which loses no acknowledged write: {} has the unflushed data, for the next braid serve \
+                     {name}",
                     log.display()
                 ),
-                None => "which may lose what is not flushed".to_owned(),
+                None => "which may lose unflushed data".to_owned(),
             },
-            Err(_) => "which may lose what is not flushed".to_owned(),
+            Err(_) => "which may lose unflushed data".to_owned(),
         };
         let when = match self.doing {
-            Doing::InKernel => ", once the kernel has ended its requests",
+            Doing::InKernel => ", after the kernel has ended the daemon's requests",
             _ => "",
         };
-        Error::new(error.kind(), format!("{error}; to end it all the same: kill -9 {id}, {cost}{when}"))
+        Error::new(
+            error.kind(),
+            format!("{error}; to kill the daemon nevertheless: kill -9 {id}, {cost}{when}"),
+        )
     }
 
     /// Returns the entry for a report of many volumes.

@@ -199,7 +199,7 @@ fn sync_file_system(point: &Path) {
 
 fn refuse_without_means(name: &VolumeName, uri: Option<&String>) -> Result<()> {
     let missing = if !rustix::process::geteuid().is_root() {
-        "needs root: the kernel lets nobody else make a block device"
+        "needs root: the kernel lets only root make a block device"
     } else if !Path::new("/dev/fuse").exists() {
         "needs the kernel's FUSE, and there is no /dev/fuse: modprobe fuse"
     } else if !Path::new("/dev/loop-control").exists() {

@@ -88,7 +88,7 @@ impl Attachment {
         let slot = self.server.clone();
         self.ring.spawn(async move {
             if let Err(error) = server.ended().await {
-                tracing::error!("the file is served no more: {error}");
+                tracing::error!("the file is no longer served: {error}");
             }
             slot.borrow_mut().take_if(|current| Rc::ptr_eq(current, &server));
         });
@@ -110,7 +110,7 @@ impl Attachment {
             }
             _ => Error::io(format_args!("unmounting {}", self.directory.display()), &error),
         })?;
-        tracing::info!("served as a file no more");
+        tracing::info!("no longer served as a file");
         Ok(())
     }
 
@@ -127,7 +127,7 @@ impl Attachment {
             match self.detach().await {
                 Ok(()) => return,
                 Err(error) if error.kind() != ErrorKind::Busy || self.ring.now() >= deadline => return,
-                Err(error) if !warned => tracing::warn!("{error}; waiting {PATIENCE} for that"),
+                Err(error) if !warned => tracing::warn!("{error}; waiting {PATIENCE} for the users to end"),
                 Err(_) => {}
             }
             warned = true;
@@ -148,8 +148,8 @@ impl Attachment {
         }
         match running.join() {
             Ok(Ok(_)) => {}
-            Ok(Err(error)) => tracing::error!("unmounting what lies on the volume: {error}"),
-            Err(_) => tracing::error!("unmounting what lies on the volume: the thread for it panicked"),
+            Ok(Err(error)) => tracing::error!("unmounting the file systems on the volume: {error}"),
+            Err(_) => tracing::error!("unmounting the file systems on the volume: the thread panicked"),
         }
     }
 
@@ -163,8 +163,9 @@ impl Attachment {
         let _ = server.unmount_lazily();
         let name = &self.name;
         let problem = format!(
-            "volume '{name}' is still in use as a block device, and stays behind without its daemon: what was written to it \
-             and not synced may be lost, and all that is written from now on is; unmount it and run braid detach {name}"
+            "volume '{name}' is still in use as a block device, and the block device stays without a \
+             daemon: unsynced writes may be lost, and all later writes are lost; unmount the block device \
+             and run braid detach {name}"
         );
         Err(Error::new(ErrorKind::Unsafe, problem))
     }

@@ -46,8 +46,8 @@ fn in_use(name: &VolumeName, users: &[String]) -> Error {
     };
     let named = users[..users.len().min(NAMED)].join(", ");
     let problem = format!(
-        "volume '{name}' is in use: {named}{more}; end that first, or take the volume away from its users, who lose what they have not \
-         synced: braid stop {name} --force"
+        "volume '{name}' is in use: {named}{more}; end these users first, or force the stop, which loses \
+         their unsynced writes: braid stop {name} --force"
     );
     Error::new(ErrorKind::Busy, problem)
 }

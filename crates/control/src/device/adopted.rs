@@ -67,8 +67,9 @@ pub(crate) fn refuse_used(path: &Path) -> Result<()> {
     let is_file = fs::metadata(path).is_ok_and(|found| found.is_file());
     let Some(device) = used::loops_over(path).into_iter().next().filter(|_| is_file) else { return Ok(()) };
     let (shown, device) = (path.display(), device.display());
-    let problem =
-        format!("{shown} is attached as {device}: detach it before a volume adopts it (losetup -d {device})");
+    let problem = format!(
+        "{shown} is attached as {device}: detach {shown} before a volume adopts it (losetup -d {device})"
+    );
     Err(Error::new(ErrorKind::Busy, problem))
 }
 

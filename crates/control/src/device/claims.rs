@@ -50,7 +50,8 @@ pub(crate) fn refuse_claimed(state: &StateDir, path: &Path, purpose: Purpose) ->
             return Err(Error::new(ErrorKind::Invalid, problem));
         }
         (Purpose::Overwrite { forced: false }, Some(owner)) => {
-            let what = format!("is the disk that volume '{owner}' adopted: everything on it would be lost");
+            let what =
+                format!("is the disk that volume '{owner}' adopted: all data on the disk would be lost");
             return Err(claimed(path, &what));
         }
         _ => {}
@@ -67,12 +68,12 @@ pub(crate) fn refuse_claimed(state: &StateDir, path: &Path, purpose: Purpose) ->
     }
     match (purpose, found) {
         (Purpose::Overwrite { .. }, Some(found)) => {
-            let what = format!("holds {}: everything on it would be lost", found.describe());
+            let what = format!("holds {}: all data on the device would be lost", found.describe());
             Err(claimed(path, &what))
         }
         (Purpose::Adopt { .. }, Some(found)) if found.usage == Usage::Member => {
             let what = format!(
-                "holds {}, which uses it past the volume: adopt the device that lies over it instead",
+                "holds {}, and writes of that layer would bypass the volume: adopt the device above instead",
                 found.describe()
             );
             Err(claimed(path, &what))
@@ -90,7 +91,7 @@ pub(crate) fn refuse_adopted(state: &StateDir, path: &Path, own: &str) -> Result
     let Ok(place) = Place::of(path) else { return Ok(()) };
     let Some(owner) = adopted_by(state, &place, Some(own))? else { return Ok(()) };
     let problem = format!(
-        "{} is the disk that volume '{owner}' adopted since: its guests have written over what was there",
+        "{} is now the disk that volume '{owner}' adopted: its guests have overwritten the earlier content",
         path.display()
     );
     Err(Error::new(ErrorKind::Invalid, problem))
@@ -141,7 +142,10 @@ fn superblock_of(path: &Path) -> Option<Superblock> {
             let (owner, layout) = match Header::decode(&bytes) {
                 Ok(header) => (describe(&header), header.device.layout),
                 Err(Invalid::Feature(text)) => (
-                    format!("is a device of a volume of a newer version ({text}), which would be lost"),
+                    format!(
+                        "is a device of a volume of a newer version ({text}): the device's data would be \
+                         lost"
+                    ),
                     layout,
                 ),
                 Err(_) => continue,
@@ -158,5 +162,5 @@ fn superblock_of(path: &Path) -> Option<Superblock> {
 
 fn describe(header: &Header) -> String {
     let Header { this_device, name, volume, .. } = header;
-    format!("is {this_device} of volume '{name}' ({volume}): what that volume keeps there would be lost")
+    format!("is {this_device} of volume '{name}' ({volume}): that volume's data on the device would be lost")
 }

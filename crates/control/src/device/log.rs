@@ -33,7 +33,7 @@ impl DeviceLog {
     #[cold]
     pub fn flush_failed(&self, error: &io::Error) {
         if let Some(more) = self.flushes.admit(self.ring.now()) {
-            let lost = "what was written since the last flush may be lost";
+            let lost = "writes since the last flush may be lost";
             tracing::error!("device {}: {error}: {lost}{}", self.name, and_more(more));
         }
     }

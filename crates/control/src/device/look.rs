@@ -199,5 +199,5 @@ impl Device for Plain {
 }
 
 fn read_only() -> io::Error {
-    io::Error::new(io::ErrorKind::Unsupported, "this device is only looked at")
+    io::Error::new(io::ErrorKind::Unsupported, "this device was opened read-only for inspection")
 }

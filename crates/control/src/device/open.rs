@@ -202,8 +202,8 @@ pub(crate) fn prepare(spec: &DeviceSpec) -> Result<Prepared> {
             Ok(Prepared::Made)
         }
         (Err(error), None) if error.kind() == io::ErrorKind::NotFound => invalid(format!(
-            "{shown} does not exist: check the path, or give a size to have a file made, as in \
-             --{class} {shown},size=10GiB"
+            "{shown} does not exist: check the path, or give a size to create a file, as in --{class} \
+             {shown},size=10GiB"
         )),
         (Err(error), _) => Err(Error::io(format_args!("cannot look at {shown}"), &error)),
         (Ok(_), None) => Ok(Prepared::Found),
@@ -214,11 +214,11 @@ pub(crate) fn prepare(spec: &DeviceSpec) -> Result<Prepared> {
             Ok(Prepared::Found)
         }
         (Ok(found), Some(size)) if found.is_file() && found.len() != size.0 => invalid(format!(
-            "{shown} exists with {}, and size={size} was asked for: leave the size out, or use another path",
+            "{shown} exists with {}, and size={size} was given: leave size= out, or use another path",
             Bytes(found.len())
         )),
         (Ok(found), Some(_)) if found.file_type().is_block_device() => {
-            invalid(format!("{shown} is a block device, whose size is given: leave size= out"))
+            invalid(format!("{shown} is a block device, whose size is fixed: leave size= out"))
         }
         (Ok(_), Some(_)) => Ok(Prepared::Found),
     }

@@ -12,12 +12,18 @@ pub(crate) fn write_protection(path: &Path) -> Option<String> {
     if !found.file_type().is_block_device() {
         let is_read_only = access(path, Access::WRITE_OK) == Err(Errno::ROFS);
         return is_read_only.then(|| {
-            format!("{shown} is on a read-only file system: see why in the kernel's log, and remount it (mount -o remount,rw)")
+            format!(
+                "{shown} is on a read-only file system: see the kernel's log for the reason, and remount \
+                 the file system (mount -o remount,rw)"
+            )
         });
     }
     let (major, minor) = (major(found.rdev()), minor(found.rdev()));
     let told = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/ro")).ok()?;
     (told.trim() == "1").then(|| {
-        format!("{shown} is read-only: see why in the kernel's log, and make it writable (blockdev --setrw {shown})")
+        format!(
+            "{shown} is read-only: see the kernel's log for the reason, and make the device writable \
+             (blockdev --setrw {shown})"
+        )
     })
 }

@@ -57,7 +57,7 @@ impl DeviceSpec {
             let wrong =
                 |why: &str| usage(format!("'{part}' in --{class} {text} {why}: use {}", shape(class)));
             let (key, value) = part.split_once('=').ok_or_else(|| {
-                wrong("is no key=value (a comma in a path is written twice, as in a,,b.img)")
+                wrong("is not key=value (a comma in a path is written twice, as in a,,b.img)")
             })?;
             match key {
                 "size" if spec.size.is_none() => {
@@ -78,13 +78,14 @@ impl DeviceSpec {
                         _ => return Err(wrong("layout=head or layout=tail")),
                     });
                 }
-                "size" | "model" | "layout" => return Err(wrong("is there twice")),
+                "size" | "model" | "layout" => return Err(wrong("is given twice")),
                 "raid0" | "raid1" | "unit" => {
-                    return Err(wrong("is for braid simulate alone, a volume takes each disk as a device"));
+                    return Err(wrong("is for braid simulate only: a volume takes each disk as a device"));
                 }
                 "node" => {
                     return Err(wrong(
-                        "is for braid simulate alone, the devices of a volume are on the machine that serves it",
+                        "is for braid simulate only: the devices of a volume are on the machine that serves \
+                         the volume",
                     ));
                 }
                 _ => return Err(wrong("is not known")),

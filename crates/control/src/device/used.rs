@@ -24,16 +24,19 @@ pub(crate) fn refuse_used(path: &Path, task: &str) -> Result<()> {
         }
         if let Some(swap) = swaps().find(|swap| number_at(swap) == Some(device.number)) {
             let swap = swap.display();
-            return busy(format!("{shown} is swap space ({swap}): end that before {task} (swapoff {swap})"));
+            return busy(format!(
+                "{shown} is swap space ({swap}): disable the swap space before {task} (swapoff {swap})"
+            ));
         }
         // A target lies on this device, or this device is the target.
         if let Some(holder) = device.holder().filter(|_| device.is_upon) {
-            return busy(format!("{shown} is in use by {holder}: end that before {task}"));
+            return busy(format!("{shown} is in use by {holder}: end {holder} before {task}"));
         }
         if device.is_part && own != Some(device.number) && device.is_claimed() {
             let path = device.path.display();
             return busy(format!(
-                "{shown} is in use by way of {path}: end that before {task} (`fuser -v {path}` shows the programme)"
+                "{shown} is in use through {path}: end that use before {task} (`fuser -v {path}` shows the \
+                 program)"
             ));
         }
     }

@@ -73,7 +73,7 @@ pub(crate) async fn keep(daemon: Rc<Daemon>) {
             Err(problem) => {
                 let name = &daemon.name;
                 tracing::warn!(
-                    "volume '{name}' stays in its mode, for mode=auto has no simulations: {problem}"
+                    "volume '{name}' keeps its mode, because mode=auto has no simulations: {problem}"
                 );
                 let until = daemon.ring.now() + RETRY;
                 while !daemon.is_stopping() && known == Known::of(&daemon) && daemon.ring.now() < until {
@@ -196,7 +196,7 @@ async fn guarded(
 
 fn judge(daemon: &Daemon, known: &Known, verdict: Verdict) {
     let (guard, volume, name) = (&daemon.guard, &daemon.volume, &daemon.name);
-    let told = |(mode, error): &(usize, _)| format!("{} is left out: {error}", known.modes[*mode]);
+    let told = |(mode, error): &(usize, _)| format!("{} is excluded: {error}", known.modes[*mode]);
     let left_out: Vec<String> = verdict.left_out.iter().map(told).collect();
     if !left_out.is_empty() {
         let problem = left_out.join("; ");
@@ -211,7 +211,8 @@ fn judge(daemon: &Daemon, known: &Known, verdict: Verdict) {
         guard.switches.set(guard.switches.get() + 1);
         guard.switched_at.set(Some(daemon.ring.now()));
         tracing::info!(
-            "volume '{name}' goes on as {}: requests of the last batch would take {}, and {} as until now",
+            "volume '{name}' continues as {}: requests of the last batch would take {}, instead of {} in \
+             the present mode",
             known.modes[mode],
             told(mode),
             told(present)

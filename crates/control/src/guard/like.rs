@@ -40,7 +40,7 @@ impl Models {
     ) -> Result<Vec<Option<Spec>>> {
         let of_device = |(id, device): &(DeviceId, DeviceEntry)| {
             if !is_in_use(device) {
-                let problem = format!("{id} is {}, and ghosts are of devices in use", device.state);
+                let problem = format!("{id} is {}: simulations need devices in use", device.state);
                 return Err(Error::new(ErrorKind::Invalid, problem));
             }
             if !device.model.is_empty() {

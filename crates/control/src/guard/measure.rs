@@ -65,7 +65,7 @@ async fn measure(
 ) -> Result<Option<Measured>> {
     let Some(served) = observe(daemon, known, lacking).await? else { return Ok(None) };
     let names: Vec<String> = lacking.iter().map(|(id, _)| id.to_string()).collect();
-    daemon.guard.tell(Some(format!("models of {} are looked for", names.join(", "))));
+    daemon.guard.tell(Some(format!("searching for models of {}", names.join(", "))));
     let (sender, found) = channel();
     let parts: Vec<_> =
         lacking.iter().map(|(id, device)| (*id, device.class, device.size)).zip(served).collect();
@@ -91,13 +91,14 @@ async fn measure(
             let off = measured.get(id).map_or(f64::INFINITY, |nearest| nearest.off);
             let (class, path) = (device.class, daemon.name_of(*id).unwrap_or_default());
             let problem = format!(
-                "no model does as {id} ({path}) does, the nearest is off by a factor of {off:.2}: while the volume is not served, measure it with \
-                 braid device calibrate {path} --output mine.toml, and serve with --{class}-model mine.toml"
+                "no model matches {id} ({path}): the nearest is off by a factor of {off:.2}: while the \
+                 volume is not served, measure the device with braid device calibrate {path} --output \
+                 mine.toml, and serve with --{class}-model mine.toml"
             );
             return Err(Error::new(ErrorKind::Invalid, problem));
         };
         tracing::info!(
-            "{id} of volume '{}' was measured while it served: off by a factor of {:.2}",
+            "{id} of volume '{}' was measured during operation: off by a factor of {:.2}",
             daemon.name,
             nearest.off
         );
@@ -116,7 +117,7 @@ async fn observe(
     let mut opened = Vec::new();
     for (id, _) in lacking {
         let device = members.iter().find(|member| member.id == *id).and_then(|member| member.device.clone());
-        let missing = || Error::new(ErrorKind::Invalid, format!("{id} is not there, and cannot be measured"));
+        let missing = || Error::new(ErrorKind::Invalid, format!("{id} is missing, and cannot be measured"));
         opened.push(device.ok_or_else(missing)?);
     }
     opened.iter().for_each(|device| device.served().start(ROOM));
@@ -133,7 +134,7 @@ async fn observe(
         daemon.guard.tell(short.map(|place| {
             let (id, ended) = (lacking[place].0, ended[place]);
             format!(
-                "{id} is measured while it serves guests, {ended} of at least {} requests so far",
+                "{id} is measured during operation: {ended} of at least {} requests so far",
                 Served::FEWEST
             )
         }));

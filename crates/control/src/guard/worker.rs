@@ -26,7 +26,7 @@ impl Worker {
         let work = move || {
             // The ghosts' threads inherit the priority.
             if let Err(error) = rustix::process::setpriority_process(None, NICE) {
-                tracing::warn!("ghosts run at the usual priority: {error}");
+                tracing::warn!("simulations run at the usual priority: {error}");
             }
             let mut ghosts = Ghosts::new(&like, &modes, processor_time);
             while let Ok((batch, present)) = to_serve.recv() {

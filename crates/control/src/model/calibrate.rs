@@ -118,8 +118,9 @@ fn parse(options: &CalibrateOptions) -> Result<DeviceSpec> {
     let as_class = |class| {
         let device = DeviceSpec::parse(class, text)?;
         if device.layout.is_some() {
-            let problem =
-                format!("layout= in '{text}' is for a device of a volume: leave it out to measure one");
+            let problem = format!(
+                "layout= in '{text}' is for a device of a volume: leave layout= out for a measurement"
+            );
             return Err(Error::new(ErrorKind::Usage, problem));
         }
         let model = device.model.as_deref().map(|model| library::find_model(class, model));
@@ -157,7 +158,7 @@ async fn open(ring: &Ring, device: &DeviceSpec, path: &Path, write: bool, made: 
     };
     let size = opened.geometry().size;
     if size < SMALLEST {
-        return invalid(format!("{shown} has {size}: at least {SMALLEST} can be measured"));
+        return invalid(format!("{shown} has {size}: use a device of at least {SMALLEST}"));
     }
     Ok(opened)
 }
@@ -170,8 +171,8 @@ fn refuse_sparse(path: &Path, made: bool) -> Result<()> {
         return Ok(());
     }
     let problem = format!(
-        "{shown} is sparse, and what was never written is read without touching the disk: write it first, or name a \
-         file that does not exist, with size=: it is made, written, measured and removed"
+        "{shown} is sparse, and reads of unwritten ranges do not reach the disk: write the file first, or \
+         name a file that does not exist, with size=: that file is created, written, measured and removed"
     );
     Err(Error::new(ErrorKind::Invalid, problem))
 }
@@ -190,7 +191,7 @@ impl Session<'_> {
     async fn run(self) -> Result<CalibrateReport> {
         let size = self.load.size();
         if self.scratch {
-            (self.progress)(0, 0, "the scratch file is written");
+            (self.progress)(0, 0, "writing the scratch file");
             self.load.fill().await?;
         }
         let class = self.class().await?;
@@ -220,7 +221,7 @@ impl Session<'_> {
         let title = format!("{path}, calibrated");
         let invalid = |error: braid_model::InvalidModel| {
             let problem = format!(
-                "no model came of what was measured of {path}: {error}; see that nothing else uses it"
+                "the measurements of {path} fit no model: {error}; see that no other program uses {path}"
             );
             Error::new(ErrorKind::Invalid, problem)
         };

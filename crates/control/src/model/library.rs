@@ -102,12 +102,12 @@ pub(crate) fn reopen(class: DeviceClass, stored: &str, own: &OwnModels) -> Resul
         Some(name) => {
             let text = own.get(name).ok_or_else(|| {
                 unsupported(format!(
-                    "it emulates '{name}', a model from a file, whose text this machine does not keep: give the file \
-                     once more with braid import PATH… --model FILE.toml"
+                    "it emulates '{name}', a model from a file, and the text of the model is not on this \
+                     machine: give the file again with braid import PATH… --model FILE.toml"
                 ))
             })?;
             Spec::from_toml(text).map_err(|error| {
-                unsupported(format!("the text of its model '{name}' is no model any more: {error}"))
+                unsupported(format!("the text of its model '{name}' is no longer a valid model: {error}"))
             })?
         }
     };

@@ -198,7 +198,7 @@ pub fn serve_temporary(
     ready: impl FnOnce(&Ready),
 ) -> Result<()> {
     if new.adopt.is_some() {
-        let problem = "a volume that ends with its daemon adopts no disk: braid create it";
+        let problem = "a temporary volume cannot adopt a disk: braid create the volume";
         return Err(Error::new(ErrorKind::Usage, problem));
     }
     check_policy(&new.policy, &new.devices)?;
@@ -271,13 +271,13 @@ async fn run(
     let outdated = volume.outdated_devices();
     if let Err(error) = note_opened(state, name, &members.records, &outdated) {
         tracing::error!(
-            "where the devices of volume '{name}' are and which are outdated ({outdated:?}) is not noted: {error}"
+            "the places of the devices of volume '{name}' and the outdated devices ({outdated:?}) could not be recorded: {error}"
         );
     }
     lasting.warn(record);
     let noted = volume.noted();
     if let Err(error) = note(state, name, &record.uuid, (noted, lasting.noted())) {
-        tracing::warn!("that volume '{name}' has been opened is not noted: {error}");
+        tracing::warn!("the opening of volume '{name}' could not be recorded: {error}");
     }
     let daemon = Daemon::start(world, state, name, members, (volume, lasting), doors)?;
     daemon.ring.spawn(keep_noted(daemon.clone(), noted));
@@ -409,7 +409,7 @@ impl Daemon {
             self.attachment.end(self.options.detach.as_deref()).await;
         };
         if let First::Right(_) = first_of(guests, signals.recv()).await {
-            tracing::warn!("a second signal: not waiting for guests any longer");
+            tracing::warn!("a second signal: no longer waiting for guests");
         }
         self.stopping.set(true);
         if let First::Right(()) = first_of(self.recorder.idle(), self.ring.sleep(LAST_RECORDS)).await {
@@ -428,14 +428,13 @@ impl Daemon {
             && let uuid = self.volume.superblock().volume.to_string()
             && let Err(error) = note(&self.state, name, &uuid, (self.volume.noted(), None))
         {
-            tracing::warn!("that volume '{name}' was shut down is not noted: {error}");
+            tracing::warn!("the shutdown of volume '{name}' could not be recorded: {error}");
         }
         // Another device may have failed during the close.
         self.note_outdated_at_last().await;
         closed.map_err(|error| {
             let problem = format!(
-                "volume '{name}' could not be closed: {error}; what guests wrote after their last successful flush may \
-                 be lost"
+                "volume '{name}' could not be shut down cleanly: {error}; writes of guests after their last successful flush may be lost"
             );
             Error::new(ErrorKind::Unsafe, problem)
         })?;

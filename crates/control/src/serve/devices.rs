@@ -147,7 +147,7 @@ impl Daemon {
     async fn find_device(&self, record: &VolumeRecord, device: DeviceId) -> Option<PathBuf> {
         let (state, record) = (self.state.clone(), record.clone());
         let found = self.aside(move || find(&state, &record)).await;
-        let found = found.inspect_err(|error| tracing::warn!("{device} was not looked for: {error}")).ok()?;
+        let found = found.inspect_err(|error| tracing::warn!("no search for {device}: {error}")).ok()?;
         found.places.iter().find(|place| place.id == device)?.path().cloned()
     }
 
@@ -178,8 +178,8 @@ impl Daemon {
         };
         let Some(path) = path else {
             let problem = match noted.missing {
-                true => format!("where {device} is is not known: name its path"),
-                false => format!("{device} is memory: nothing of it is left"),
+                true => format!("the path of {device} is unknown: name the path"),
+                false => format!("{device} is memory: its content is lost"),
             };
             return Err(usage(problem));
         };
@@ -191,7 +191,7 @@ impl Daemon {
             refuse_adopted(&state, &wanted, &own)?;
             let why = write_protection(&wanted);
             why.map_or(Ok(()), |why| {
-                Err(Error::new(ErrorKind::Io, why + ", then return it (nothing was changed)"))
+                Err(Error::new(ErrorKind::Io, why + ", then return the device (nothing was changed)"))
             })
         })
         .await?;
@@ -266,7 +266,7 @@ pub(crate) async fn note_changes(daemon: Rc<Daemon>) {
         if let Err(error) = noted {
             if last_error.as_ref() != Some(&error) {
                 tracing::error!(
-                    "which devices of volume '{}' are outdated is not noted: {error}",
+                    "the outdated devices of volume '{}' could not be recorded: {error}",
                     daemon.name
                 );
             }
@@ -321,7 +321,7 @@ impl Daemon {
             First::Left(Err(error)) => error.to_string(),
             First::Right(()) => format!("the state directory has not answered for {LAST_NOTE}"),
         };
-        tracing::error!("which devices of volume '{}' are outdated is not noted: {problem}", self.name);
+        tracing::error!("the outdated devices of volume '{}' could not be recorded: {problem}", self.name);
     }
 }
 

@@ -41,7 +41,8 @@ fn warn_of_long(path: &Path) {
     let len = path.as_os_str().len();
     if len > LONGEST_SOCKET_PATH {
         tracing::warn!(
-            "{} has {len} bytes, and NBD clients connect to paths of at most {LONGEST_SOCKET_PATH}: give a shorter one, --nbd unix:PATH",
+            "{} has {len} bytes, and NBD clients connect to paths of at most {LONGEST_SOCKET_PATH}: give a \
+             shorter path, --nbd unix:PATH",
             path.display()
         );
     }

@@ -16,30 +16,33 @@ pub(super) fn log_recovery(name: &VolumeName, recovery: &Recovery) {
     }
     if *has_log {
         tracing::info!(
-            "the daemon before died: {changes_of_log} changes of volume '{name}' that were in no journal are recovered from its pending log"
+            "the previous daemon died: {changes_of_log} changes of volume '{name}' that no journal has were \
+             recovered from its pending log"
         );
     }
     if let Some(why) = log_refused {
         tracing::warn!(
-            "the pending log of volume '{name}' does not count: {why}; it is as after a power cut"
+            "the pending log of volume '{name}' is ignored: {why}; the volume is in the state after a power \
+             cut"
         );
     }
     if *flush_had_failed {
         tracing::error!(
-            "a flush of volume '{name}' had failed before its daemon died: what was written since the last good one may be lost, and the \
-             first flush of a guest fails to say so"
+            "a flush of volume '{name}' had failed before its daemon died: writes since the last good flush \
+             may be lost, and the first flush of a guest fails to report the loss"
         );
     }
     if !lost.is_empty() {
         tracing::error!(
-            "{} extents of volume '{name}' lay on a device that was given up: they read as errors until they are written, in whole parts of them, or \
-             discarded",
+            "{} extents of volume '{name}' lay on an excluded or failed device: reads of these extents fail \
+             until the extents are written, in whole parts, or discarded",
             lost.len()
         );
     }
     if *changed_elsewhere {
         tracing::warn!(
-            "the disk that volume '{name}' adopted was changed while it was not served: what was cached of it is forgotten"
+            "the disk that volume '{name}' adopted was changed while the volume was not served: its cached \
+             copies are dropped"
         );
     }
     if *spans > 0 {
@@ -47,10 +50,13 @@ pub(super) fn log_recovery(name: &VolumeName, recovery: &Recovery) {
     }
     if *extras_forgotten > 0 {
         tracing::info!(
-            "{extras_forgotten} cached blocks of volume '{name}' may be older than their homes: forgotten"
+            "{extras_forgotten} cached blocks of volume '{name}' may be older than their homes: dropped"
         );
     }
     if *pages_from_one_image > 0 {
-        tracing::warn!("{pages_from_one_image} map pages lack one image: stop, then braid check {name}");
+        tracing::warn!(
+            "{pages_from_one_image} map pages are valid in one image only: stop the volume, then braid \
+             check {name}"
+        );
     }
 }

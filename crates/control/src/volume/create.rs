@@ -278,12 +278,12 @@ fn check_disk(disk: &DeviceSpec) -> Result<()> {
     let Storage::Path(path) = &disk.storage else {
         return Err(Error::new(
             ErrorKind::Usage,
-            "a disk that is adopted has a path: memory holds nothing yet",
+            "an adopted disk needs a path: memory holds no earlier data",
         ));
     };
     if disk.size.is_some() || disk.layout.is_some() {
         let problem = format!(
-            "--adopt {}: an adopted disk keeps its size, and nothing of Braid's lies on it",
+            "--adopt {}: an adopted disk keeps its size, and Braid writes no metadata to it",
             path.display()
         );
         return Err(Error::new(ErrorKind::Usage, format!("{problem}: leave size= and layout= out")));
@@ -292,7 +292,7 @@ fn check_disk(disk: &DeviceSpec) -> Result<()> {
     let len = std::fs::metadata(path).map_err(|e| Error::io(path.display(), &e))?.len();
     if len % braid_base::SECTOR.0 != 0 {
         let problem = format!(
-            "{} has {len} bytes, which are no whole sectors of 512: make it a little longer",
+            "{} has {len} bytes, not a multiple of 512, the sector size: make it a little longer",
             path.display()
         );
         return Err(Error::new(ErrorKind::Invalid, problem));
@@ -314,7 +314,8 @@ fn add_record(
         let len = std::fs::metadata(path).map_err(|e| Error::io(path.display(), &e))?.len();
         if len > 0 && len != size.0 {
             let problem = format!(
-                "{} has {len} bytes, of which direct I/O reaches {}: make it a multiple of 4096 bytes long",
+                "{} has {len} bytes, and direct I/O reaches only {} of them: make its length a multiple of \
+                 4096 bytes",
                 path.display(),
                 size.0
             );
@@ -379,7 +380,7 @@ pub(crate) fn refuse_known(state: &StateDir, name: &VolumeName) -> Result<()> {
         return Ok(());
     }
     let problem = format!(
-        "there is a volume '{name}' already, see braid status {name}: choose another name, or braid forget {name}"
+        "volume '{name}' exists already, see braid status {name}: choose another name, or braid forget {name}"
     );
     Err(Error::new(ErrorKind::Invalid, problem))
 }

@@ -118,14 +118,15 @@ async fn given_on(ring: &Ring, state: &StateDir, paths: &[PathBuf], given: OwnMo
         if let Some(known) = state.names_of(&header.volume.to_string())?.first() {
             let disk = state.load(known)?.adopted().map_or(0, |(place, _)| place);
             let problem = format!(
-                "volume '{known}' is known here, lies on an adopted disk, and finds its devices by itself: braid serve {known}; if \
-                 its disk lies in another directory: braid device return {known} d{disk} PATH"
+                "volume '{known}' is known here, is on an adopted disk, and finds its devices by itself: \
+                 braid serve {known}; if its disk is in another directory: braid device return {known} \
+                 d{disk} PATH"
             );
             return Err(Error::new(ErrorKind::Invalid, problem));
         }
         let problem = format!(
-            "volume '{}' lies on an adopted disk, and this version does not import such a volume: copy its directory from the state \
-             directory of the machine that served it",
+            "volume '{}' is on an adopted disk, and this version does not import such a volume: copy its \
+             directory from the state directory of the machine that served the volume",
             header.name
         );
         return Err(Error::new(ErrorKind::Unsupported, problem));
@@ -207,11 +208,15 @@ fn refuse_missing(given: &Given, missing: &[DeviceId], import: &Import, paths: &
     let described: Vec<String> = unnamed.iter().map(describe).collect();
     let command = Import { without: missing.to_vec(), ..import.clone() }.command(paths);
     let consequence = match given.header.copies {
-        1 => "what lies there alone is lost then",
-        _ => "if that was in use last without the others, these are older, and nothing here tells",
+        1 => "data on the missing devices alone is lost then",
+        _ => {
+            "if a missing device was in use last without the given devices, these are older, and nothing \
+             here can tell"
+        }
     };
     let problem = format!(
-        "volume '{name}' has {} devices, and these were not given: {}; name all of them, or if they are lost: {command} ({consequence})",
+        "volume '{name}' has {} devices, and these were not given: {}; name all devices, or if these are \
+         lost: {command} ({consequence})",
         given.table.len() - given.found.removed.len(),
         described.join(", ")
     );
@@ -234,8 +239,8 @@ fn refuse_renaming(
     let keep = Import { name: Some(other.clone()), ..import.clone() }.command(paths);
     let rename = Import { name: Some(name.clone()), ..import.clone() }.command(paths);
     let problem = format!(
-        "this volume is known here as '{other}', and finds its devices by itself: braid serve {other}; to note these devices: {keep}; to give it \
-         this name: {rename}"
+        "this volume is known here as '{other}', and finds its devices by itself: braid serve {other}; to \
+         record these devices: {keep}; to give the volume this name: {rename}"
     );
     Err(Error::new(ErrorKind::Invalid, problem))
 }
@@ -342,7 +347,8 @@ fn refuse_other(state: &StateDir, record: &VolumeRecord) -> Result<()> {
         return Ok(());
     }
     let problem = format!(
-        "another volume is called '{name}' here already ({}): import this one ({}) by another name with --as NAME",
+        "the name '{name}' belongs to another volume here ({}): import this one ({}) by another name with \
+         --as NAME",
         known.uuid, record.uuid
     );
     Err(Error::new(ErrorKind::Invalid, problem))
@@ -380,7 +386,8 @@ fn refuse_left_behind(state: &StateDir, name: &VolumeName) -> Result<()> {
     let (devices, mounts) = left_behind(state, name);
     let Some(first) = devices.iter().chain(&mounts).next() else { return Ok(()) };
     let problem = format!(
-        "the daemon of volume '{name}' ended and left {} behind, where every request fails: braid detach {name}, then forget it",
+        "the daemon of volume '{name}' ended and left {} behind, where every request fails: braid detach \
+         {name}, then forget the volume",
         first.display()
     );
     Err(Error::new(ErrorKind::Busy, problem))
@@ -394,8 +401,10 @@ fn forget_adopted(state: &StateDir, record: &VolumeRecord, forced: bool) -> Resu
     let is_ssd = |device: &DeviceRecord| !device.removed && device.class == DeviceClass::Ssd.to_string();
     if let Some(place) = record.devices.iter().position(is_ssd).filter(|_| !forced) {
         let problem = format!(
-            "d{place} of volume '{name}' may hold what {} lacks: braid serve {name}, braid device remove {name} d{place}, and when it is removed \
-             braid stop {name} and forget it; if the SSD is lost, or another volume's now, and the disk is to be as it is: braid forget {name} --force",
+            "d{place} of volume '{name}' may hold data that {} lacks: braid serve {name}, braid device \
+             remove {name} d{place}, and after the removal braid stop {name} and forget the volume; if the \
+             SSD is lost, or belongs to another volume now, and the disk may stay as it is: braid forget \
+             {name} --force",
             disk.name()
         );
         return Err(Error::new(ErrorKind::Degraded, problem));

@@ -107,7 +107,8 @@ impl Lasting {
             Lasting::File(file, _) if !file.is_in_place() => {
                 let path = file.path().display();
                 Some(format!(
-                    "{path} was removed, as systemd does at a logout: stop the daemon, and serve anew"
+                    "{path} was removed, as systemd does at a logout: stop the daemon, and serve the volume \
+                     again"
                 ))
             }
             Lasting::File(..) | Lasting::Temporary => None,
@@ -118,7 +119,7 @@ impl Lasting {
     pub fn warn(&self, record: &VolumeRecord) {
         if let Lasting::Nothing(why) = self {
             let name = &record.name;
-            tracing::warn!("a crash of this daemon loses what is not flushed of volume '{name}': {why}");
+            tracing::warn!("a crash of this daemon loses unflushed data of volume '{name}': {why}");
         }
     }
 
@@ -137,7 +138,8 @@ fn take_over(file: &LastingFile, left: Option<&Path>, record: &VolumeRecord) {
     let Some(left) = left.filter(|left| *left != file.path()) else { return };
     if let Err(error) = file.take_over(left) {
         tracing::warn!(
-            "the pending log of volume '{}' cannot be read: {error}; it is as after a power cut",
+            "the pending log of volume '{}' cannot be read: {error}; the volume is in the state after a \
+             power cut",
             record.name
         );
     }

@@ -28,8 +28,8 @@ pub(crate) fn find_left(state: &StateDir, record: &VolumeRecord) -> Left {
         let own = file_name(state, record);
         left.warnings.extend(others(record, &own).map(|path| {
             format!(
-                "{} is the pending log of a volume with the same UUID that another state directory knows, and is \
-                 not read: if that is this volume and its daemon died, serve it there",
+                "{} is the pending log of a volume with the same UUID in another state directory, and is \
+                 ignored: if both are the same volume and its daemon died, serve the volume there",
                 path.display()
             )
         }));
@@ -61,12 +61,14 @@ fn judge(state: &StateDir, record: &VolumeRecord, noted: &NotedLog) -> Result<Pa
     let path = Path::new(&noted.path);
     let shown = path.display();
     if !path.is_absolute() || !may_be_of(record, path) {
-        return Err(Some(format!("its state directory notes the pending log {shown}, which is none of its")));
+        return Err(Some(format!(
+            "its state directory records the pending log {shown}, which belongs to another volume"
+        )));
     }
     if let Some(owner) = noted.other_owner(state, record) {
         return Err(Some(format!(
-            "the pending log {shown} belongs to {}, of which this volume is a copy: what was not flushed is \
-             there alone",
+            "the pending log {shown} belongs to {}, and this volume is a copy of that volume: unflushed \
+             data is there alone",
             owner.display()
         )));
     }
@@ -74,13 +76,13 @@ fn judge(state: &StateDir, record: &VolumeRecord, noted: &NotedLog) -> Result<Pa
         let is_same_life = life().is_some_and(|life| life == noted.life) && !path.exists();
         return Err(is_same_life.then(|| {
             format!(
-                "its pending log {shown} is gone, and its last daemon has not closed the volume: what was \
-                 acknowledged and not flushed may be lost"
+                "its pending log {shown} is gone, and its last daemon did not shut the volume down cleanly: \
+                 acknowledged but unflushed writes may be lost"
             )
         }));
     }
     let fits = path.parent().map_or(Ok(()), verify);
-    fits.map_err(|error| Some(format!("its pending log {shown} is not read: the directory: {error}")))?;
+    fits.map_err(|error| Some(format!("its pending log {shown} is ignored: the directory: {error}")))?;
     Ok(path.to_owned())
 }
 

@@ -79,7 +79,7 @@ impl VolumeLock {
         let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
         let word = if is_closed { CLOSED } else { SERVING };
         self.write(&format!("{word} {} {first}{more}\n", std::process::id()));
-        tracing::error!("this process cannot end before {first}{more} answers, or is taken away");
+        tracing::error!("this process cannot end before {first}{more} answers, or is detached");
     }
 
     /// Notes a clean shutdown of the volume.
@@ -190,7 +190,8 @@ fn refused(state: &StateDir, path: &Path, error: &io::Error) -> Error {
         return state.failed("lock", path, error);
     }
     let problem = format!(
-        "{} is a symbolic link or no file at all, and is not followed: see which user made it, and remove it",
+        "{} is a symbolic link or not a regular file, and is not followed: see which user made it, and \
+         remove it",
         path.display()
     );
     Error::new(ErrorKind::Invalid, problem)
@@ -240,18 +241,18 @@ fn waits(name: &VolumeName, text: &str) -> Option<String> {
     let (word, rest) = text.trim().split_once(' ')?;
     let (process, device) = rest.split_once(' ')?;
     let (state, cost) = match word {
-        CLOSED => ("closed it", "which loses nothing"),
+        CLOSED => ("shut it down cleanly", "which loses nothing"),
         SERVING => (
-            "could not close it",
-            "which may lose what guests wrote after their last successful flush; before the volume is served \
-             again, see that the device answers, or take it away: it may still carry out old requests",
+            "could not shut it down cleanly",
+            "which may lose writes of guests after their last successful flush; before the volume is served \
+             again, see that the device answers, or detach it: it may still carry out old requests",
         ),
         _ => return None,
     };
     Some(format!(
-        "process {process} served volume '{name}', {state}, and cannot end: {device} does not answer; let the \
-         device answer, or take it away, so that the kernel ends its requests (a file on a network or FUSE: umount \
-         -f); if the process stays then: kill -9 {process}, {cost}"
+        "process {process} served volume '{name}', {state}, and cannot end: {device} does not answer; let \
+         the device answer, or detach it, so that the kernel ends its requests (a file on a network or \
+         FUSE: umount -f); if the process stays then: kill -9 {process}, {cost}"
     ))
 }
 

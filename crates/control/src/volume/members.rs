@@ -95,7 +95,7 @@ pub(crate) async fn open_members_to_read(
     let opened = with_missing(record, &found, (first, list), None)?;
     with_adopted(state, record, &found, opened, |storage, _| match storage {
         Storage::Path(path) => OpenDevice::open_to_read(ring, path, DeviceClass::Hdd),
-        Storage::Memory => Err(Error::new(ErrorKind::Invalid, "memory is no disk that was there before")),
+        Storage::Memory => Err(Error::new(ErrorKind::Invalid, "memory cannot be an adopted disk")),
     })
 }
 
@@ -205,7 +205,8 @@ fn refuse_two_records(
     };
     let name = &record.name;
     tracing::warn!(
-        "volume '{name}' is known here as '{other}', too: braid import all of its devices --as {name} makes one record of both"
+        "volume '{name}' is known here as '{other}', too: braid import all of its devices --as {name} \
+         merges the two records"
     );
     if !found.is_mirrored || matches!(purpose, Purpose::Recovery) {
         return Ok(());
@@ -214,7 +215,9 @@ fn refuse_two_records(
     let paths: Vec<String> = found.paths().iter().map(|path| quoted(path)).collect();
     let without: Vec<String> = found.lacking().map(|(place, _)| format!(" --without {}", place.id)).collect();
     let problem = format!(
-        "volume '{name}' is known here as '{other}', too, and lacks {} ({}): which record knows the devices that are older than others is not known;          bring {} back, or go on without: braid import {}{} --as {name} (nothing was changed)",
+        "volume '{name}' is known here as '{other}', too, and lacks {} ({}): which record knows the \
+         outdated devices is unknown; bring {} back, or continue without: braid import {}{} --as {name} \
+         (nothing was changed)",
         place.id,
         lack.why(),
         place.id,
@@ -282,7 +285,8 @@ impl Members {
         let why = disk.and_then(|disk| Some((disk, write_protection(Path::new(&disk.name))?)));
         let Some((disk, why)) = why else { return Ok(()) };
         let problem = format!(
-            "{why}: it is {}, which volume '{name}' adopted, and each write to it would fail (nothing was changed)",
+            "{why}: {} is the disk that volume '{name}' adopted, and each write to it would fail (nothing \
+             was changed)",
             disk.id
         );
         Err(Error::new(ErrorKind::Io, problem))
@@ -346,7 +350,7 @@ pub(crate) fn lacks_all(record: &VolumeRecord, found: &Found) -> Error {
     let described: Vec<String> = found.lacking().map(describe).collect();
     let elsewhere = match record.adopted() {
         Some(_) => BESIDE,
-        None => "if they are in another directory now, name all of them: braid import PATH…",
+        None => "if the devices are in another directory now, name all of them: braid import PATH…",
     };
     let problem = format!(
         "volume '{}' lacks all of its {} devices: {}; bring them back; {elsewhere} (nothing was changed)",

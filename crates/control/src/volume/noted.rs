@@ -124,7 +124,7 @@ pub(crate) fn with_notes(options: OpenOptions, state: &StateDir, record: &Volume
     let before_open = BeforeOpen(Rc::new(move |outdated| {
         if let Err(error) = note_outdated(&host, &name, outdated) {
             tracing::error!(
-                "which devices of volume '{name}' are outdated ({outdated:?}) is not noted: {error}"
+                "the outdated devices of volume '{name}' ({outdated:?}) could not be recorded: {error}"
             );
         }
     }));
@@ -160,7 +160,7 @@ pub(crate) async fn keep_noted(daemon: Rc<Daemon>, mut last: Noted) {
         daemon.ring.sleep(OLDEST).await;
         let failure = daemon.lasting.failure(true).filter(|_| !daemon.is_stopping() && log.is_some());
         if let Some(failure) = failure.filter(|_| !std::mem::replace(&mut is_loss_told, true)) {
-            tracing::warn!("a crash of this daemon loses what is not flushed: {failure}");
+            tracing::warn!("a crash of this daemon loses unflushed data: {failure}");
         }
         let now = daemon.volume.noted();
         if now == last || daemon.is_stopping() {
@@ -175,7 +175,7 @@ pub(crate) async fn keep_noted(daemon: Rc<Daemon>, mut last: Noted) {
             Ok(()) => (last, is_told) = (now, false),
             Err(error) if !is_told => {
                 is_told = true;
-                tracing::warn!("what volume '{}' has promised is not noted: {error}", daemon.name);
+                tracing::warn!("the promises of volume '{}' could not be recorded: {error}", daemon.name);
             }
             Err(_) => {}
         }

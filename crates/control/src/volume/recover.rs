@@ -180,7 +180,7 @@ fn newer_on_missing(state: &StateDir, record: &VolumeRecord) -> Option<Vec<Missi
         Ok(report) if report.fatal.is_empty() => Some(report.only_on_missing),
         Ok(_) => None,
         Err(error) => {
-            tracing::warn!(%error, "what is lost is not known");
+            tracing::warn!(%error, "the extent of the loss is unknown");
             None
         }
     }

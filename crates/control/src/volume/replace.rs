@@ -96,7 +96,10 @@ async fn keep_acknowledged(
         open_and_close(ring, state, record, &members).await
     };
     if let Err(error) = with_all.await {
-        tracing::warn!("volume '{}' is opened without {old}, which is to be replaced: {error}", record.name);
+        tracing::warn!(
+            "volume '{}' is opened without {old}, the device to be replaced: {error}",
+            record.name
+        );
         let (members, _) = open_others(ring, state, record, old).await?;
         open_and_close(ring, state, record, &members).await?;
     }
@@ -138,14 +141,16 @@ pub(crate) fn old_and_new(
         let name = &record.name;
         if old.adopted {
             let problem = format!(
-                "{device} is the disk that volume '{name}' adopted: it is the volume, and no other disk replaces it; if it is at \
-                 another path now: braid device return {name} {device} PATH"
+                "{device} is the disk that volume '{name}' adopted: this disk is the volume, and no other \
+                 disk replaces it; if the disk is at another path now: braid device return {name} {device} \
+                 PATH"
             );
             return Err(Error::new(ErrorKind::Unsupported, problem));
         }
         let problem = format!(
-            "{device} belongs to a volume on an adopted disk, where a lost SSD is removed and another one added: braid serve {name}, braid \
-             device remove {name} {device}, braid device add {name} --ssd PATH"
+            "{device} belongs to a volume on an adopted disk: a lost SSD is removed there and another SSD \
+             added: braid serve {name}, braid device remove {name} {device}, braid device add {name} --ssd \
+             PATH"
         );
         return Err(Error::new(ErrorKind::Unsupported, problem));
     }
@@ -153,7 +158,8 @@ pub(crate) fn old_and_new(
         old.class.parse::<DeviceClass>().map_err(|e| Error::new(ErrorKind::Corrupt, e.to_string()))?;
     let spec = DeviceSpec::parse(class, text)?;
     if spec.storage == Storage::Memory || spec.layout.is_some() {
-        let problem = "a new device has a path, and the layout of the one that it replaces: use PATH[,size=S][,model=M]";
+        let problem = "a new device needs a path, and takes the layout of the replaced device: use \
+                       PATH[,size=S][,model=M]";
         return Err(Error::new(ErrorKind::Usage, problem));
     }
     Ok((old, spec))

@@ -213,7 +213,7 @@ impl VolumeRecord {
             device.path.clone().map(|path| (place, path)).ok_or_else(|| {
                 let name = &self.name;
                 let problem = format!(
-                    "volume '{name}' lay in the memory of a daemon that has ended: braid forget {name}"
+                    "volume '{name}' was in the memory of a daemon that has ended: braid forget {name}"
                 );
                 Error::new(ErrorKind::Invalid, problem)
             })
@@ -245,7 +245,7 @@ impl StateDir {
         } else if let Some(home) = set("HOME") {
             home.join(".local/state/braid")
         } else {
-            let problem = "there is no home directory to keep state in: set BRAID_STATE_DIR";
+            let problem = "no home directory for the state: set BRAID_STATE_DIR";
             return Err(Error::new(ErrorKind::Usage, problem));
         };
         StateDir::new(&root)
@@ -354,13 +354,13 @@ impl StateDir {
         let shown = path.display();
         let record: VolumeRecord = serde_json::from_str(&text).map_err(|error| {
             let problem = format!(
-                "{shown} is not a record of a volume ({error}): remove it, and braid import its devices"
+                "{shown} is not a valid record of a volume ({error}): remove it, and braid import its devices"
             );
             Error::new(ErrorKind::Invalid, problem)
         })?;
         if record.version != RECORD_VERSION {
             let problem = format!(
-                "{shown} has version {}, and this program knows version {RECORD_VERSION}: use a newer one",
+                "{shown} has version {}, and this program reads version {RECORD_VERSION}: use a newer program",
                 record.version
             );
             return Err(Error::new(ErrorKind::Unsupported, problem));
@@ -443,8 +443,7 @@ impl StateDir {
         let known: Vec<String> = self.names().unwrap_or_default().iter().map(VolumeName::to_string).collect();
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
         let problem = format!(
-            "there is no volume '{name}' in {}: the volumes there are: {known}; braid create makes one, braid import \
-             finds one on its devices",
+            "there is no volume '{name}' in {}: the volumes there are: {known}; braid create makes a volume, braid import finds one on its devices",
             self.root.display()
         );
         Error::new(ErrorKind::Invalid, problem)

@@ -198,7 +198,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             // A span that was dropped meanwhile is named on the device: harmless.
             Ok(()) => table.named = named,
             Err(error) => {
-                tracing::error!(%error, "no block becomes dirty any more: writes go to the disk");
+                tracing::error!(%error, "blocks can no longer become dirty: writes go to the disk");
                 table.has_failed = true;
             }
         }
@@ -278,8 +278,8 @@ pub(crate) fn refuse_dirty(
     let (Some(first), false) = (without.first(), older.is_empty()) else { return Ok(()) };
     let total: Bytes = older.iter().map(|range| range.end - range.start).sum();
     let text = format!(
-        "volume '{}' lacks {first}, and the disk may be older than what was flushed in {} range(s), {total} in all: {}; bring the SSD back, or give \
-         up what lies on it alone (--distrust {first})",
+        "volume '{}' lacks {first}, and the disk may be older than the last flush in {} range(s), {total} \
+         in all: {}; bring the SSD back, or exclude it, which loses data on it alone (--distrust {first})",
         superblock.name,
         older.len(),
         describe(older)

@@ -62,7 +62,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let spans = self.devices.superblock().spans();
         self.state.borrow_mut().mark_intents_stale((0..spans).map(SpanId));
         self.begin_journal(place).await?;
-        tracing::warn!(device = %self.describe(place.0), "the journal goes on there");
+        tracing::warn!(device = %self.describe(place.0), "the journal continues on this device");
         Ok(())
     }
 

@@ -50,7 +50,7 @@ pub(super) async fn look(
     let around = place.start.align_down(alignment)..place.end.align_up(alignment).min(size);
     let buf = buffer(around.end - around.start).await;
     let done = read(around.start, &buf).await;
-    done.map_err(|e| Error::io(format_args!("the adopted disk {id} could not be looked at"), &e))?;
+    done.map_err(|e| Error::io(format_args!("the adopted disk {id} could not be inspected"), &e))?;
     let wanted = (place.start - around.start).as_usize()..(place.end - around.start).as_usize();
     Ok(buf.with_bytes(|bytes| bytes[wanted].to_vec()))
 }

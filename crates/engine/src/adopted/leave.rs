@@ -20,7 +20,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Ok(());
         }
         let text = format!(
-            "device {device} of volume '{}' cannot be removed: no other device that is there holds the journal; bring the record back first",
+            "device {device} of volume '{}' cannot be removed: no other attached device holds the journal; \
+             bring the record back first",
             superblock.name
         );
         Err(Error::new(ErrorKind::Invalid, text))
@@ -36,7 +37,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let other =
             others.into_iter().find(|(other, _)| *other != device && self.member(*other).is_current());
         let Some(place) = other else {
-            return Err(Error::new(ErrorKind::Invalid, format!("the journal lies on {device} alone")));
+            return Err(Error::new(ErrorKind::Invalid, format!("the journal is on {device} alone")));
         };
         self.restart_journal(place).await.map(Some)
     }

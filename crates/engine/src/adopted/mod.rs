@@ -42,7 +42,7 @@ pub(crate) fn refuse_moving_homes(policy: &dyn Policy, devices: &[DeviceView]) -
         return Ok(());
     }
     let text = format!(
-        "policy '{}' places homes, and those of an adopted disk stay where they are: use {}",
+        "policy '{}' places homes, and the homes of an adopted disk stay at their addresses: use {}",
         policy.name(),
         braid_policy::keeping_homes(devices).join(", ")
     );

@@ -70,7 +70,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         match written {
             Ok(()) => table.note(&next),
             Err(error) => {
-                tracing::error!(%error, "after an unclean stop the adopted disk will look changed");
+                tracing::error!(%error, "after an unclean shutdown the adopted disk will appear changed");
                 table.has_failed = true;
             }
         }
@@ -133,7 +133,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         while !self.jobs.are_ending() {
             // The disk counts the error; the next round tries again.
             if let Err(error) = self.note_again(sums, false).await {
-                tracing::warn!(%error, "what the adopted disk is known by is not up to date");
+                tracing::warn!(%error, "the identity data of the adopted disk is not up to date");
             }
             self.pause(self.rt.now() + NOTE_EVERY, || false).await;
         }
@@ -144,7 +144,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     pub async fn note_all_sums(&self) {
         let Some(sums) = &self.sums else { return };
         if let Err(error) = self.note_again(sums, true).await {
-            tracing::warn!(%error, "what the adopted disk is known by is not up to date");
+            tracing::warn!(%error, "the identity data of the adopted disk is not up to date");
         }
     }
 
@@ -155,8 +155,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let few = known < FEW.min(sums.table.borrow().samples.len());
         if few && !std::mem::replace(&mut sums.table.borrow_mut().told_few, true) {
             tracing::warn!(
-                "guests have rewritten nearly all of the adopted disk within seconds: {known} sums are left; after a crash in \
-                 this moment it can be told by its serial number and its file systems alone"
+                "guests have rewritten nearly all of the adopted disk within seconds: {known} sums are \
+                 left; after a crash at this moment only the serial number and the file systems identify \
+                 the disk"
             );
         }
         sums.table.borrow_mut().told_few &= few;

@@ -215,9 +215,10 @@ pub(crate) fn accept(
         && !gives_up
     {
         let text = format!(
-            "the disk is not the one that volume '{name}' adopted, or nearly all of it was written elsewhere: {differing} of {known} places that guests \
-             left alone differ; give the disk that it adopted, or, if this is the disk, give up what lies on the SSD alone (--distrust), or keep \
-             that (--force-write-back)"
+            "the disk is not the disk that volume '{name}' adopted, or nearly all of the disk was written \
+             elsewhere: {differing} of {known} unmodified places differ; give the adopted disk, or, if this \
+             is the disk, exclude the SSD, which loses data on the SSD alone (--distrust), or keep that \
+             data (--force-write-back)"
         );
         return Err(Error::new(if dirty > 0 { ErrorKind::Degraded } else { ErrorKind::Invalid }, text));
     }
@@ -225,21 +226,24 @@ pub(crate) fn accept(
     if (looked.has_changed || looked.may_have_changed || is_doubted) && dirty > 0 && !is_forced {
         let how = match (looked.has_changed, looked.may_have_changed) {
             (true, _) => "was changed elsewhere",
-            (false, true) => "may have gone on without the SSD, which only the record would tell",
+            (false, true) => "may have been used without the SSD, and only the record can tell",
             (false, false) => {
-                "may be another one, or may have been changed elsewhere: too little of it is known after the unclean stop"
+                "may be another disk, or may have been changed elsewhere: too little is known of the disk \
+                 after the unclean shutdown"
             }
         };
         let text = format!(
-            "the disk that volume '{name}' adopted {how}, and {dirty} block(s) on the SSD are newer than what it held then: writing \
-             them back may destroy its file system; give up what lies on the SSD alone (--distrust), or write them back all the same (--force-write-back)"
+            "the disk that volume '{name}' adopted {how}, and {dirty} block(s) on the SSD are newer than \
+             the disk was: writing these blocks back may destroy the disk's file system; exclude the SSD, \
+             which loses data on the SSD alone (--distrust), or write the blocks back nevertheless \
+             (--force-write-back)"
         );
         return Err(Error::new(ErrorKind::Degraded, text));
     }
     if looked.is_unproved && !looked.has_changed {
         tracing::warn!(
-            "too little is known of the disk that volume '{name}' adopted to prove that it was left alone since the unclean stop: clean copies on \
-             the SSD are forgotten"
+            "too little is known of the disk that volume '{name}' adopted to prove that nothing has changed \
+             since the unclean shutdown: clean copies on the SSD are dropped"
         );
     }
     recovery.changed_elsewhere = looked.has_changed;

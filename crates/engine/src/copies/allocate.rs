@@ -142,7 +142,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return false;
         }
         let member = self.member(device);
-        tracing::warn!(device = %self.describe(device), "what the device lies on is full: new data goes elsewhere");
+        tracing::warn!(
+            device = %self.describe(device),
+            "the file system below the device is full: new data goes elsewhere"
+        );
         member.full_until.set(Some(self.rt.now() + LEFT_ALONE));
         self.state.borrow_mut().set_open(device, false);
         true
@@ -223,7 +226,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             } else {
                 return Err(Error::new(
                     ErrorKind::NoSpace,
-                    "no device of the volume has a free slot: discard data that is no longer needed (fstrim), or make a \
+                    "no device of the volume has a free slot: discard unused data (fstrim), or make a \
                      larger volume",
                 ));
             }

@@ -37,7 +37,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 for &device in failed.difference(&told) {
                     if let Err(error) = self.mark(self.member(device)).await {
                         let device = self.describe(device);
-                        tracing::warn!(%device, %error, "its own superblock does not say that it was given up");
+                        tracing::warn!(
+                            %device, %error,
+                            "the device's own superblock does not record the exclusion"
+                        );
                     }
                 }
                 told = failed;

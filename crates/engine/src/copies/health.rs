@@ -36,7 +36,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.exclude(device, DeviceState::Failed);
             self.doubt_log();
             member.stats.borrow_mut().last_error = Some(error.to_string());
-            tracing::error!(device = %self.describe(device), %error, "device failed: going on without it");
+            tracing::error!(device = %self.describe(device), %error, "device failed: continuing without it");
         }
         Ok(())
     }
@@ -166,8 +166,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let lacking = self.devices.iter().find(|member| member.entry.class == class && member.is_lacking());
         let Some(member) = lacking else { return self.refuse_beyond_bound() };
         let text = format!(
-            "{} is {}, and the policy stops writes without it: bring it back or replace it, or go on without \
-             (braid policy {} 'pass,on-disk-failure=continue')",
+            "{} is {}, and the policy stops writes without this device: bring the device back or replace \
+             it, or continue without it (braid policy {} 'pass,on-disk-failure=continue')",
             self.describe(member.id),
             member.state(),
             self.devices.superblock().name
@@ -178,8 +178,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     fn refuse_beyond_bound(&self) -> Result<()> {
         let Some(why) = self.active_epochs().and_then(Epochs::failure) else { return Ok(()) };
         let text = format!(
-            "the policy stops writes beyond its bound, and no epoch can end: {why}; mend that, or go on without the bound (braid policy {} \
-             'pass,order=epoch,on-disk-failure=continue')",
+            "the policy stops writes beyond its bound, and no epoch can end: {why}; repair the cause, or \
+             continue without the bound (braid policy {} 'pass,order=epoch,on-disk-failure=continue')",
             self.devices.superblock().name
         );
         Err(Error::new(ErrorKind::Degraded, text))

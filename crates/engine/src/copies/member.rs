@@ -335,7 +335,8 @@ impl<D: Device> Member<D> {
             None => missing(self.id),
             Some(_) if self.is_shut.get() => io::Error::other("another daemon has opened the volume"),
             Some(_) => {
-                let text = "it has not answered earlier requests: not asked until it has";
+                let text =
+                    "the device has not answered earlier requests: no new request until they are answered";
                 io::Error::new(io::ErrorKind::TimedOut, text)
             }
         })
@@ -412,7 +413,7 @@ impl<D: Device> Member<D> {
 
 #[cold]
 fn lost() -> io::Error {
-    io::Error::other("an earlier flush failed, and what it lost is not known")
+    io::Error::other("an earlier flush failed, and the extent of its loss is unknown")
 }
 
 #[cold]

@@ -62,7 +62,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
             at = part.end;
         }
         self.background.borrow_mut().repairs += 1;
-        tracing::info!(device = %self.describe(self.device_of(bad)), ?extent, "a bad place was written again from the other copy");
+        tracing::info!(
+            device = %self.describe(self.device_of(bad)), ?extent,
+            "an unreadable place was rewritten from the other copy"
+        );
         Ok(())
     }
 

@@ -170,8 +170,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     #[cold]
     pub(super) fn unproved(&self, extent: ExtentId, member: &Member<D>) -> Error {
         let text = format!(
-            "{} lost writes when a flush failed, and what was written of {extent:?} may be among them: stop the volume and start it \
-             again, and it reads as at its last good flush",
+            "{} lost writes when a flush failed, perhaps also writes to {extent:?}: stop and start the volume, which then reads as at its last \
+             successful flush",
             self.describe(member.id)
         );
         Error::new(ErrorKind::Io, text)
@@ -479,7 +479,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 /// Error of a write to an extent without a current device.
 #[cold]
 fn none_there(extent: ExtentId) -> Error {
-    Error::new(ErrorKind::Degraded, format!("no device that holds {extent:?} is there"))
+    Error::new(ErrorKind::Degraded, format!("no device with a copy of {extent:?} is present"))
 }
 
 /// Error of a read of lost bytes, or of a write to less than a lost part: the rest of the part would become
@@ -493,7 +493,8 @@ pub(crate) fn lost(shape: &Shape, extent: ExtentId) -> Error {
         false => format!("write it in whole parts of {part}, or discard all of it"),
     };
     let text = format!(
-        "{extent:?} was lost: a repair could not prove where its bytes lie, or their device was given up; {remedy}, and restore its content from a backup"
+        "{extent:?} was lost: a repair could not prove the place of its bytes, or their device was excluded; {remedy}, and restore its content from \
+         a backup"
     );
     Error::new(ErrorKind::Corrupt, text)
 }

@@ -104,7 +104,8 @@ pub(crate) async fn answered<R: Runtime, T: 'static>(
     let in_time = within(rt, Deadline::LONGEST, arrived.wait_for(|| answer.take())).await;
     in_time.ok_or_else(|| {
         let text = format!(
-            "{name} does not answer for {}: wait until it does, or take it away (with two copies of everything the volume opens without it)",
+            "{name} has not answered for {}: wait for an answer, or detach the device (with two copies of \
+             everything the volume opens without the device)",
             Deadline::LONGEST
         );
         Error::new(ErrorKind::Io, text)
@@ -186,7 +187,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if let Some(times) = member.speed.times_slower() {
             member.set_slow();
             let device = self.describe(member.id);
-            tracing::warn!(%device, "device is slow: requests take it {times:.0} times as long as before");
+            tracing::warn!(%device, "device is slow: requests take {times:.0} times as long as before");
         }
     }
 
@@ -271,7 +272,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.exclude(member.id, DeviceState::Failed);
         member.requests.expire_all();
         member.stats.borrow_mut().last_error = Some("no answer to a request in time".to_owned());
-        tracing::error!(device = %self.describe(member.id), "device does not answer: going on without it");
+        tracing::error!(device = %self.describe(member.id), "device does not answer: continuing without it");
         let core = self.clone();
         self.jobs.begin();
         self.rt.spawn(async move {
@@ -312,8 +313,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Error of a device with late requests.
     pub fn late(&self, member: &Member<D>) -> Error {
         let text = format!(
-            "{} has not answered {} request(s), and may still carry them out: wait until it has, or take it away, before \
-             the volume is served again",
+            "{} has not answered {} request(s), and may still carry them out: before the volume is served \
+             again, wait for the answers, or detach the device",
             self.describe(member.id),
             member.requests.late()
         );

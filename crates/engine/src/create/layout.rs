@@ -88,8 +88,8 @@ fn image<D: Device>(devices: &[D], options: &CreateOptions) -> Result<usize> {
     match (disks.next(), disks.next()) {
         (Some(place), None) if options.copies == 2 => Ok(place),
         _ => {
-            let text = "epochs need two copies of everything, and one disk that holds all of the volume at its addresses: make the disk with \
-                        layout=tail, or use order=lba";
+            let text = "epochs need two copies of everything, and one disk with all of the volume at its \
+                        addresses: create the disk with layout=tail, or use order=lba";
             Err(Error::new(ErrorKind::Invalid, text))
         }
     }
@@ -303,7 +303,8 @@ fn entries<D: Device>(
         return Err(Error::new(
             ErrorKind::Invalid,
             format!(
-                "the devices have {next_slot} extents of {extent_size}: use larger extents, fewer than 2^32 are numbered"
+                "the devices have {next_slot} extents of {extent_size}, and at most 2^32 - 1 have numbers: \
+                 use larger extents"
             ),
         ));
     }

@@ -168,12 +168,14 @@ pub(super) async fn past_of<D: Device>(
     let page = state_of(member, &place, superblock).await?;
     match page.state {
         epoch_journal::State::Adopting | epoch_journal::State::Recovered => Ok((place, page)),
-        _ if went_without => {
-            refuse(superblock, "it has gone on without the others already: serve the volume as it is")
-        }
+        _ if went_without => refuse(
+            superblock,
+            "the volume has continued without the other devices already: serve the volume without \
+             recovery",
+        ),
         epoch_journal::State::Image => Ok((place, page)),
         epoch_journal::State::Void => {
-            refuse(superblock, "the disk alone is not a state of it: it was still being copied")
+            refuse(superblock, "the disk alone is not an image: the copy to the disk was incomplete")
         }
     }
 }
@@ -189,7 +191,8 @@ pub(crate) async fn or_recover<D: Device>(
     match past_of(members, superblock, went_without).await {
         Ok((place, page)) if page.state == epoch_journal::State::Image => {
             let text = format!(
-                "{error}; or go on with what device {} alone was when epoch {} ended, which giving up would undo: braid recover {}",
+                "{error}; or continue with the state of device {} alone at the end of epoch {}, which the \
+                 exclusion would undo: braid recover {}",
                 place.device, page.epoch, superblock.name
             );
             Error::new(error.kind(), text)

@@ -74,7 +74,10 @@ impl Index {
                     at += stored;
                 }
                 if let Err(error) = segment.content {
-                    tracing::error!(%error, "ranges of the volume are lost with it");
+                    tracing::error!(
+                        %error,
+                        "ranges of the volume are lost with a part of the journal of epochs"
+                    );
                     index.damage.get_or_insert(error);
                 }
             }
@@ -144,8 +147,8 @@ impl Index {
 /// The error for a read of a damaged range.
 pub(super) fn nowhere(range: &Range<Bytes>) -> Error {
     let text = format!(
-        "{} from byte {} of the volume were in a part of the journal of epochs that is damaged: write all of their extent, or discard it, and restore its \
-         content from a backup",
+        "{} from byte {} of the volume were in a damaged part of the journal of epochs: write all of the \
+         extent, or discard the extent, and restore its content from a backup",
         range.end - range.start,
         range.start.0
     );

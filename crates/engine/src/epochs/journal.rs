@@ -71,7 +71,7 @@ pub(super) async fn state_or_void<D: Device>(
     match buf.with_bytes(|bytes| newest_state(bytes, superblock.volume)) {
         // The other page may be newer by one, and is the page that is written next.
         Some(page) if page.state != State::Adopting => {
-            tracing::warn!(%error, "the disk alone counts as no state of the volume");
+            tracing::warn!(%error, "the disk alone is not an image");
             Ok(StatePage { sequence: page.sequence + 2, state: State::Void, run: page.run.emptied(), ..page })
         }
         _ => Err(error),
@@ -100,8 +100,9 @@ fn is_one_lost(pages: &Buf, volume: Uuid) -> bool {
 
 fn lost_state<D: Device>(member: &Member<D>, place: &Place) -> Error {
     let text = format!(
-        "device {} was recovered, and both pages at byte {} of it are damaged that say what of its journal of epochs is in its place: nothing else knows that; \
-         restore the volume from a backup, or copy the device with a program that tries bad places again (ddrescue), and use the copy",
+        "device {} was recovered, and both of its state pages at byte {} are damaged: only these pages \
+         record the applied part of the journal of epochs; restore the volume from a backup, or copy the \
+         device with a program that retries bad places (ddrescue), and use the copy",
         member.id, place.offset.0
     );
     Error::new(ErrorKind::Corrupt, text)
@@ -132,8 +133,9 @@ async fn read_states<D: Device>(member: &Member<D>, place: &Place) -> (Buf, Opti
                 both.slice(at..at + PAGE).fill_zero();
                 let page = place.offset + at;
                 let text = format_args!(
-                    "byte {} of device {}, which says whether the disk alone is a state of the volume, could not be read (if that does not pass, copy the device with a \
-                     program that tries bad places again, ddrescue, and use the copy)",
+                    "the state page at byte {} of device {}, which records whether the disk alone is an \
+                     image, could not be read (if the error persists, copy the device with a program that \
+                     retries bad places, ddrescue, and use the copy)",
                     page.0, member.id
                 );
                 unread = Some(Error::io(text, &error));
@@ -156,7 +158,7 @@ pub(super) async fn write_state<D: Device>(
     let written = member.write(at, &buf, Deadline::Only).await;
     member.note_write();
     let text = format_args!(
-        "byte {} of device {}, which says what the disk alone is, could not be written",
+        "the state page at byte {} of device {}, which records the epoch of the disk, could not be written",
         at.0, member.id
     );
     written.map_err(|e| Error::io(text, &e))
@@ -254,8 +256,9 @@ async fn read_exactly<D: Device>(member: &Member<D>, at: Bytes, len: Bytes) -> s
 /// left.
 fn lost_index<D: Device>(member: &Member<D>, place: &Place, run: Run, why: &dyn Display) -> Error {
     let text = format!(
-        "segment {} in the journal of epochs, at byte {} of device {}, is damaged: {why}: which ranges of the volume it has is not known: bring the other \
-         devices back if they are not lost, or copy {} with a program that tries bad places again (ddrescue), and use the copy",
+        "segment {} in the journal of epochs, at byte {} of device {}, is damaged: {why}: the ranges of the \
+         volume in the segment are unknown: bring the other devices back if they are not lost, or copy {} \
+         with a program that retries bad places (ddrescue), and use the copy",
         run.first,
         (place.ring_offset() + run.at).0,
         member.id,

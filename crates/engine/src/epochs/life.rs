@@ -50,7 +50,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             epochs.begin_at(page);
             if let Err(error) = applied {
                 // The volume has all data elsewhere.
-                tracing::error!(%error, "the disk alone is not a state of the volume any more: it is made one again");
+                tracing::error!(%error, "the disk alone is no longer an image: the image is being rebuilt");
                 self.void_image(epochs).await?;
             }
         }
@@ -89,7 +89,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
         };
         if let Err(error) = ended.await {
-            tracing::error!(%error, "the disk alone stays what it was: its last epoch could not end");
+            tracing::error!(%error, "the image on the disk is unchanged: its last epoch could not end");
         }
     }
 
@@ -158,7 +158,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if self.survives(epochs.device()) {
             return Err(error);
         }
-        tracing::warn!(%error, "one of two pages cannot be written that say what the disk alone is: the other one does");
+        tracing::warn!(
+            %error,
+            "one of the two state pages of the image cannot be written: the other page counts"
+        );
         let page = epochs.disk.get();
         epochs.disk.set(StatePage { sequence: page.sequence + 1, ..page });
         self.set_disk(epochs, void).await

@@ -54,7 +54,10 @@ impl<D: Device> Past<D> {
         let past = watched(rt, &members, past_of(&members, &superblock, went_without)).await?;
         let (place, page) = past;
         if page.state == State::Recovered {
-            let text = format!("volume '{}' has been recovered already: serve it as it is", superblock.name);
+            let text = format!(
+                "volume '{}' has been recovered already: serve the volume without recovery",
+                superblock.name
+            );
             return Err(Error::new(ErrorKind::Degraded, text));
         }
         let image_len = shape.extent_size * u64::from(shape.extents());
@@ -99,7 +102,7 @@ impl<D: Device> Past<D> {
 }
 
 fn refused<T>() -> Result<T> {
-    Err(Error::new(ErrorKind::Invalid, "the volume is open for readers: braid recover lets it be written"))
+    Err(Error::new(ErrorKind::Invalid, "the volume is open read-only: braid recover makes it writable"))
 }
 
 impl<D: Device> Export for Past<D> {

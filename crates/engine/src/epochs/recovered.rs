@@ -312,7 +312,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 Ok(()) => continue,
                 Err(_) if self.jobs.are_ending() => break,
                 Err(error) => {
-                    tracing::error!(%error, "what the journal of epochs has could not be applied");
+                    tracing::error!(%error, "the journal of epochs could not be applied");
                     REST
                 }
             };
@@ -434,7 +434,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.forget_recovery().await?;
         epochs.unapplied.take();
         self.jobs.wake();
-        tracing::info!("all that the journal of epochs had is in its place");
+        tracing::info!("the journal of epochs is applied completely");
         Ok(())
     }
 

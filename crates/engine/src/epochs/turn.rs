@@ -62,7 +62,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             };
             epochs.failures.set(epochs.failures.get().saturating_add(1));
             if epochs.failures.get() == PATIENCE {
-                tracing::error!(%error, "no epoch can end: the disk may come to lack more than it should");
+                tracing::error!(%error, "no epoch can end: the disk may come to lack more than its bound");
             }
             epochs.failure.replace(Some(error));
             epochs.wanted.set(true);
@@ -204,7 +204,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Ok(false);
         }
         tracing::error!(
-            "the disk alone is not a state of the volume any more, for it has a home: it is made one again"
+            "the disk alone is no longer an image, because it has the home of an extent: the image is being \
+             rebuilt"
         );
         self.alone(epochs, self.void_image(epochs)).await?;
         // The open set is compared like everything else.

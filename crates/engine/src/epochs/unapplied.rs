@@ -160,8 +160,9 @@ impl Unapplied {
         let (cause, ranges) = (self.index.damage()?, self.damaged_ranges());
         let bytes: Bytes = ranges.iter().map(super::len).sum();
         let text = format!(
-            "{cause}: {bytes} of the volume are lost with it, the first at byte {}: each of their extents ({}) is applied once all of it has been written, or \
-             discarded; or stop the volume, and give these up (braid check --repair)",
+            "{cause}: {bytes} of the volume are lost with it, the first at byte {}: write or discard all of \
+             each extent ({}) to have it applied; or stop the volume, and accept the loss (braid check \
+             --repair)",
             ranges.first()?.start.0,
             self.extent_size
         );
@@ -295,7 +296,7 @@ impl Unapplied {
             }
         }
         // The failure may have been cleared by another success.
-        let unknown = || Error::new(ErrorKind::Io, "what the journal of epochs has could not be applied");
+        let unknown = || Error::new(ErrorKind::Io, "the journal of epochs could not be applied");
         Wait::Failed(self.failure().unwrap_or_else(unknown))
     }
 

@@ -100,7 +100,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         match self.write_copies(RegionKind::DoubleWrite, &places, buffer, &areas).await? {
             true => Ok(()),
             false => {
-                let text = format!("no double-write area takes the pages of the cache table of {device}");
+                let text = format!("no double-write area holds the pages of the cache table of {device}");
                 Err(Error::new(ErrorKind::Io, text))
             }
         }

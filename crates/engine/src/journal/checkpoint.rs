@@ -229,7 +229,7 @@ fn require(is_written: bool, kind: RegionKind) -> Result<()> {
     if is_written {
         return Ok(());
     }
-    Err(Error::new(ErrorKind::Degraded, format!("no device that holds the {kind} is there")))
+    Err(Error::new(ErrorKind::Degraded, format!("no device with the {kind} is present")))
 }
 
 fn for_each_page(pages: &[u32], buffer: &Buf, mut encode: impl FnMut(&mut [u8], u32)) {

@@ -51,7 +51,7 @@ impl Commits {
             return;
         }
         let message = format!(
-            "{error}; what was written since the last flush may be lost, so no flush can succeed until the device is \
+            "{error}; writes since the last flush may be lost, so no flush can succeed until the device is \
              repaired and the volume is served again"
         );
         self.failed.borrow_mut().get_or_insert(Error::new(error.kind(), message));
@@ -140,7 +140,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Makes every later flush fail. No request waits for room in the journal any more.
     pub fn fail(&self, error: Error) {
         if self.journal.commits.failure().is_none() {
-            tracing::error!(%error, "the volume can promise nothing any more");
+            tracing::error!(%error, "the volume can no longer promise durability");
         }
         self.journal.commits.fail(error);
         self.journal.roomier.notify();

@@ -270,7 +270,7 @@ pub(crate) fn refuse_third(superblock: &Superblock, (epoch, owner): (u64, u64)) 
         return Ok(());
     }
     let text = format!(
-        "volume '{}' was opened by another daemon meanwhile (opening {}, this is {epoch}): {FIND_OUT}",
+        "volume '{}' was meanwhile opened by another daemon (opening {}, this is {epoch}): {FIND_OUT}",
         superblock.name, superblock.epoch
     );
     Err(Error::new(ErrorKind::Busy, text))
@@ -283,8 +283,8 @@ pub(crate) fn refuse_later(superblock: &Superblock, (before, now): (u64, u64)) -
         return Ok(());
     }
     let text = format!(
-        "another daemon serves volume '{}' and has written to it just now ({} batches); this opening has stopped it: \
-         {FIND_OUT}, and serve the volume again",
+        "another daemon serves volume '{}' and has just written to the volume ({} batches); this opening has stopped that daemon: {FIND_OUT}, and \
+         serve the volume again",
         superblock.name,
         now - before
     );
@@ -292,7 +292,7 @@ pub(crate) fn refuse_later(superblock: &Superblock, (before, now): (u64, u64)) -
 }
 
 const FIND_OUT: &str =
-    "find out who else reaches the devices (a loop device over a file, a disk that two hosts see)";
+    "find the other user of the devices (a loop device over a file, a disk that two hosts see)";
 
 /// Returns the batches that the journal of a current device lacks.
 fn gaps<D: Device>(source: &Source<'_, D>, batches: &Batches) -> Vec<Gap> {
@@ -330,7 +330,7 @@ pub(super) fn unread(superblock: &Superblock, what: impl std::fmt::Display, erro
     let name = &superblock.name;
     let error = Error::io(format_args!("{what} of volume '{name}' could not be read"), error);
     let text = format!(
-        "{error} (nothing was changed); if another try fails, too, run braid check {name}, then braid check {name} --repair, which lists what it gives up"
+        "{error} (nothing was changed); if another attempt fails, run braid check {name}, then braid check {name} --repair, which lists the losses"
     );
     Error::new(error.kind(), text)
 }
@@ -346,13 +346,13 @@ fn replay<D: Device>(
     let superblock = source.superblock;
     let shape = Shape::of(superblock);
     let beyond =
-        |what: String| Err(corrupt(superblock, format!("the journal speaks of {what}, beyond the volume")));
+        |what: String| Err(corrupt(superblock, format!("the journal names {what}, beyond the volume")));
     match record {
         Record::Extent(extent, _) if extent.0 >= superblock.extents() => {
             return beyond(format!("{extent:?}"));
         }
         Record::Extent(extent, _) if state.map.is_of_adopted() => {
-            return beyond(format!("a home of {extent:?}, which lies at its own address"));
+            return beyond(format!("a home of {extent:?}, whose home cannot move"));
         }
         Record::Extent(extent, entry) if superblock.copies == 1 && entry.second != SlotNumber::NONE => {
             return beyond(format!("a second copy of {extent:?}"));
@@ -389,7 +389,7 @@ fn ring(superblock: &Superblock, newest_page: u64, batches: &mut Batches) -> Rin
     if ring.keeps_room() {
         return ring;
     }
-    let problem = "the journal's batches lie in an order that leaves no room for another one";
+    let problem = "the order of the journal's batches leaves no room for another batch";
     batches.problem.get_or_insert(problem.to_owned());
     Ring::new(len, VecDeque::new(), next)
 }

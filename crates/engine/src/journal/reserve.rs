@@ -39,7 +39,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let most = journal.most_pending();
         if records > most {
             let text = format!(
-                "a request needs {records} records in the journal, which takes {most} at once: send shorter requests"
+                "a request needs {records} records in the journal: the limit is {most}: send shorter requests"
             );
             return Err(Error::new(ErrorKind::Invalid, text));
         }

@@ -34,7 +34,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             };
             if let Err(error) = write_unreadable(&self.rt, member, region, &live).await {
                 tracing::warn!(
-                    "a place of {} that cannot be read cannot be written either ({error}): replace the device, or the next opening needs a repair again",
+                    "an unreadable place of {} cannot be written either ({error}): replace the device, or \
+                     the next opening needs another repair",
                     self.describe(region.device)
                 );
             }

@@ -45,7 +45,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if !self.can_spare(&region) {
             return self.lose(device, error);
         }
-        tracing::warn!("{}: the {kind} there is given up, and made anew: {error}", self.describe(device));
+        tracing::warn!("{}: the {kind} there is void, and is rebuilt: {error}", self.describe(device));
         let give_up = |superblock: &mut Superblock| {
             superblock.features.incompat |= Features::VOID_REGIONS;
             superblock

@@ -297,7 +297,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         match &written {
             Ok(_) if failed.replace(0) > 0 => {
                 tracing::warn!(
-                    "the witness of volume '{}' can be written again",
+                    "the witness of volume '{}' is writable again",
                     self.devices.superblock().name
                 );
             }
@@ -311,8 +311,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     tracing::error!(
                         %error,
                         failures,
-                        "the witness of the journal of volume '{name}' cannot be written to {device}: if the device \
-                         with the journal is lost now, what was flushed since may read as older bytes; replace {device}"
+                        "the witness of the journal of volume '{name}' cannot be written to {device}: if \
+                         the device with the journal is lost now, data flushed since may read as older \
+                         bytes; replace {device}"
                     );
                 }
             }

@@ -78,7 +78,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let joined = self.join(device, entry, &planned, record).await;
         core.moves.drains.end_change(id);
         joined?;
-        tracing::info!("{} is device {id} of volume '{}' now", addition.name, planned.name);
+        tracing::info!("{} is now device {id} of volume '{}'", addition.name, planned.name);
         Ok(id)
     }
 
@@ -131,7 +131,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         if member.state() == DeviceState::Removed {
             let error = member.stats.borrow().last_error.clone().unwrap_or_default();
             let text = format!(
-                "{} failed while it was added, and is none of the volume's: add a device that works ({error})",
+                "{} failed during its addition, and is not a device of the volume: add a working device \
+                 ({error})",
                 core.describe(id)
             );
             return Err(Error::new(ErrorKind::Io, text));
@@ -162,19 +163,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
             ));
         }
         if planned.adopted().is_some() && geometry.class != DeviceClass::Ssd {
-            return invalid(format!(
-                "{name} is no SSD: beside an adopted disk there are only SSDs, which cache it"
-            ));
+            return invalid(format!("{name} is not an SSD: only SSDs can cache an adopted disk"));
         }
         if place >= MOST_DEVICES {
-            return invalid(format!(
-                "volume '{}' has {place} places for devices, the most there can be",
-                planned.name
-            ));
+            return invalid(format!("volume '{}' has {place} places for devices, the limit", planned.name));
         }
         if !self.devices.has_place() {
             let text = format!(
-                "volume '{}' has got as many new devices as it can until it is served again: stop and serve it",
+                "volume '{}' takes no more new devices until it is served again: stop and serve it",
                 planned.name
             );
             return invalid(text);
@@ -185,7 +181,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let slots = slots.min(u64::from(u32::MAX / 2)) as u32;
         if u64::from(first_slot) + u64::from(slots) >= u64::from(u32::MAX) {
             return invalid(format!(
-                "{name} has {slots} extents of {}: beside the {} that the volume has numbered they are more than 2^32",
+                "{name} has {slots} extents of {}: with the {} numbered extents of the volume this exceeds \
+                 2^32",
                 planned.extent_size, first_slot
             ));
         }

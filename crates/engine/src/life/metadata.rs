@@ -83,7 +83,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let relocation = self.begin_relocation(device, copy)?;
             self.relocate_or_stay(&relocation).await?;
             let to = self.describe(relocation.to);
-            tracing::info!("metadata of {} is on {to} now", self.describe(device));
+            tracing::info!("metadata of {} is now on {to}", self.describe(device));
         }
         Ok(())
     }
@@ -138,11 +138,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let are_kept = self.active_epochs().is_some() || self.policy.borrow().keeps_epochs();
         match self.epochs.as_ref().filter(|epochs| epochs.device() == device) {
             Some(_) if self.is_recovering() => invalid(format!(
-                "device {device} is being recovered, and has bytes of the volume in its journal alone: it can be removed once all of these are in their place (braid \
-                 status {name} says how many are left)"
+                "device {device} is being recovered, and its journal alone holds bytes of the volume: \
+                 remove the device after these bytes are applied (braid status {name} shows the number left)"
             )),
             Some(_) if are_kept => invalid(format!(
-                "device {device} keeps epochs, and no other disk can: it can be removed under another policy (braid policy {name} pass)"
+                "device {device} keeps epochs, and no other disk can keep epochs: remove the device under \
+                 another policy (braid policy {name} pass)"
             )),
             _ => Ok(()),
         }
@@ -193,8 +194,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Ok(Relocation { from, to, old: all, new, table, slots: (first, count) });
         }
         let text = format!(
-            "device {from} holds metadata of the whole volume, and no other device that may hold it has {least} free extents side by side: \
-             add a device first"
+            "device {from} holds metadata of the whole volume, and no other suitable device has {least} \
+             free extents side by side: add a device first"
         );
         Err(Error::new(ErrorKind::NoSpace, text))
     }
@@ -245,7 +246,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Err(Error::new(ErrorKind::Io, text));
         }
         if !self.member(relocation.to).is_filled() {
-            let text = format!("{} was given up meanwhile", self.describe(relocation.to));
+            let text = format!("{} was meanwhile excluded", self.describe(relocation.to));
             return Err(Error::new(ErrorKind::Degraded, text));
         }
         let before = self.devices.superblock().clone();

@@ -57,10 +57,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Logs and notes the lack of the policy.
     pub(crate) fn note_lack(&self, lack: Option<BadSetting>) {
         if let Some(lack) = &lack {
-            tracing::warn!(
-                "volume '{}' uses the devices that there are: {lack}",
-                self.devices.superblock().name
-            );
+            tracing::warn!("volume '{}' uses the present devices: {lack}", self.devices.superblock().name);
         }
         self.policy.note_lack(lack.map(|lack| lack.to_string()));
     }

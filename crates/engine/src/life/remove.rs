@@ -44,7 +44,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             member.set_state(DeviceState::Draining);
         }
         core.change_superblock(|_| ()).await?;
-        tracing::info!("{} is removed when nothing lies on it any more", core.describe(device));
+        tracing::info!("{} is removed as soon as it is empty", core.describe(device));
         core.jobs.wake();
         Ok(())
     }
@@ -173,12 +173,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
             DeviceState::Missing | DeviceState::Failed => true,
             state @ (DeviceState::Returning | DeviceState::Removed) => {
                 return invalid(format!(
-                    "device {device} is {state}: one that is in use can be removed, or one that is lost"
+                    "device {device} is {state}: only a device in use or a lost device can be removed"
                 ));
             }
         };
         if self.devices.superblock().adopted() == Some(device) {
-            let text = "device {device} is the disk that the volume adopted: it is the volume; remove the SSD, stop the volume, and braid forget it";
+            let text = "device {device} is the disk that the volume adopted, and the volume needs it; remove the \
+                        SSD, stop the volume, and braid forget the volume";
             return invalid(text.replace("{device}", &device.to_string()));
         }
         Ok(is_lost)
@@ -199,8 +200,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let others = ids.filter(|&id| is_left(id)).count();
         if others < usize::from(copies) {
             return invalid(format!(
-                "device {device} cannot be removed: {others} other device(s) are in use, and the volume has {copies} copies of everything; \
-                 add a device first"
+                "device {device} cannot be removed: {others} other device(s) are in use, and the volume has \
+                 {copies} copies of everything; add a device first"
             ));
         }
         let metadata = match new {

@@ -56,7 +56,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 let taken = self.state.borrow_mut().reserve_run(to, count);
                 let Some(first) = taken else {
                     let text = format!(
-                        "{} has no {count} free extents side by side to make it anew: discard data that is no longer needed (fstrim)",
+                        "{} has no {count} free extents side by side for a rebuilt copy: discard unused \
+                         data (fstrim)",
                         self.describe(to)
                     );
                     return Err(Error::new(ErrorKind::NoSpace, text));
@@ -70,7 +71,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 there
             }
         };
-        tracing::info!("made anew: {renewed}");
+        tracing::info!("rebuilt: {renewed}");
         Ok(())
     }
 }

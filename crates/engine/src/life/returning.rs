@@ -81,7 +81,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             return Err(Error::new(
                 ErrorKind::Unsupported,
                 format!(
-                    "{name} was about to be opened without the others (opening {its}, this is {own}): stop the volume, and serve it with all devices"
+                    "{name} was about to be opened without the other devices (opening {its}, this is \
+                     {own}): stop the volume, and serve it with all devices"
                 ),
             ));
         }
@@ -105,7 +106,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         core.devices.note_change();
         core.mark_metadata_stale(id);
         core.change_superblock(|_| ()).await?;
-        tracing::info!("{name} is back as {}: it is brought up to date", core.describe(id));
+        tracing::info!("{name} is back as {}: its resync begins", core.describe(id));
         core.jobs.wake();
         Ok(id)
     }
@@ -117,7 +118,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let (known, id) = (self.devices.superblock().volume, header.this_device);
         if header.volume != known {
             return invalid(format!(
-                "{name} belongs to another volume, '{}' ({}): name a device of this one ({known})",
+                "{name} belongs to another volume, '{}' ({}): name a device of this volume ({known})",
                 header.name, header.volume
             ));
         }
@@ -125,12 +126,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let unsupported = |text: &str| Err(Error::new(ErrorKind::Unsupported, text));
         if self.shape.copies == 1 {
             return unsupported(
-                "the volume has one copy of everything, so nothing can bring a device up to date that was given up: remove it (braid device remove)",
+                "the volume has one copy of everything, so an excluded device cannot be brought up to date: \
+                 remove the device (braid device remove)",
             );
         }
         if self.active_epochs().is_some() {
             return unsupported(
-                "while epochs are kept, a device is used again only when the volume is opened: stop it and serve it again",
+                "while epochs are kept, a device returns only at the opening of the volume: stop the volume \
+                 and serve it again",
             );
         }
         Ok(())
@@ -147,7 +150,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
             state => {
                 return invalid(format!(
-                    "device {device} is {state}: one that is failed or missing can be used again"
+                    "device {device} is {state}: only a failed or missing device can return"
                 ));
             }
         }
@@ -155,7 +158,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Ok(());
         }
         invalid(format!(
-            "{} has not answered {} earlier request(s), and may still carry them out: wait until it has, or take it away and put it back",
+            "{} has not answered {} earlier request(s), and may still carry them out: wait for the answers, \
+             or detach the device and attach it again",
             self.describe(device),
             member.requests.late()
         ))

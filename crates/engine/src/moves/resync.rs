@@ -73,7 +73,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 failed |= !failed && self.end_lapses(&caught_up).await.is_err();
             }
             if !failed && let Err(error) = self.welcome_returned().await {
-                tracing::warn!(%error, "devices that came back stay out of use");
+                tracing::warn!(%error, "returned devices stay out of use");
             }
             failed |= self.complete_all().await.is_err();
             let waits = failed || !progress;

@@ -168,8 +168,8 @@ impl Attempts {
             return error;
         }
         let text = format!(
-            "{error}; another daemon may serve the volume (on another host, or through another name of the devices): \
-             stop that one before a repair"
+            "{error}; another daemon may serve the volume (on another host, or through another name of the \
+             devices): stop that daemon before a repair"
         );
         Error::new(ErrorKind::Corrupt, text)
     }
@@ -184,8 +184,8 @@ impl Attempts {
             _ => ("each", "them"),
         };
         let text = format!(
-            "{}: make {each} writable again (blockdev --setrw, mount -o remount,rw), or copy {each} whole to another device \
-             (ddrescue) and give the copy instead; without {without}: {error}",
+            "{}: make {each} writable again (blockdev --setrw, mount -o remount,rw), or copy {each} whole \
+             to another device (ddrescue) and give the copy instead; without {without}: {error}",
             self.described(),
         );
         Error::new(error.kind(), text)
@@ -217,7 +217,9 @@ impl Attempts {
         recovery.warnings.splice(..0, self.warnings.iter().cloned());
         recovery.forgetful.extend(self.forgetful.iter().map(|found| found.device));
         let tell = |LeftOut { id, name, error, .. }: &LeftOut| {
-            format!("{name} ({id}) cannot be written, and the volume goes on without it: {error}; replace it")
+            format!(
+                "{name} ({id}) cannot be written, and the volume continues without it: {error}; replace it"
+            )
         };
         recovery.warnings.extend(self.unwritten.iter().map(tell));
     }

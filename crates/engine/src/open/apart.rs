@@ -38,10 +38,11 @@ pub(super) fn is_lack_known<D: Device>(newest: &Superblock, candidate: &Candidat
         if is_given_up_in_last(newest, header) {
             return Ok(false);
         }
-        let why = candidate.tables.as_ref().err().map_or("there is an older one", String::as_str);
+        let why = candidate.tables.as_ref().err().map_or("there is an older table", String::as_str);
         let text = format!(
-            "{name} (device {id} of volume '{}') was given up, and whether it has been used apart from the others since is not known: its table of devices cannot \
-             be read ({why}); try again, or give up what was written to it (serve with --distrust {id}), and it is brought up to date from the others",
+            "{name} (device {id} of volume '{}') was excluded, and may have been used apart from the others \
+             since: its table of devices cannot be read ({why}); try again, or discard its data (serve with \
+             --distrust {id}), and it is brought up to date from the others",
             newest.name
         );
         return Err(Error::new(ErrorKind::Degraded, text));
@@ -63,8 +64,9 @@ pub(super) fn is_lack_known<D: Device>(newest: &Superblock, candidate: &Candidat
         return Ok(true);
     }
     let text = format!(
-        "{name} (device {id} of volume '{}') was used apart from the others in opening {}, as they were from it; choose: give one side alone, or \
-         give up what was written to one of the devices (--distrust DEVICE), which is then brought up to date from the others",
+        "{name} (device {id} of volume '{}') was used apart from the others in opening {}, and the others \
+         apart from it; choose: give one side alone, or discard the data of one of the devices (--distrust \
+         DEVICE), which is then brought up to date from the others",
         newest.name, header.epoch
     );
     Err(Error::new(ErrorKind::Degraded, text))

@@ -178,7 +178,7 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
         }
         if superblock.devices.get(id.index()).is_some_and(|entry| is_leaving(entry, header)) {
             tracing::warn!(
-                "{name} (device {id} of volume '{}') stays out of use: it is to be removed",
+                "{name} (device {id} of volume '{}') stays out of use: its removal is pending",
                 superblock.name
             );
             places[id.index()] = Some(device);
@@ -189,7 +189,7 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
         if superblock.copies == 1 && (was_lost || is_given_up(&superblock, id, distrusted)) {
             // No other copy can bring the device up to date.
             tracing::warn!(
-                "{name} (device {id} of volume '{}') is left out: it was given up",
+                "{name} (device {id} of volume '{}') is left out: it was excluded",
                 superblock.name
             );
             continue;
@@ -214,7 +214,7 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
             }
             if let Some(found) = attempts.forgetful.iter().find(|found| found.device == id) {
                 let what = found.describe(name, &superblock.name);
-                tracing::warn!("{what}; all that lies there is copied anew from the others");
+                tracing::warn!("{what}; the data of this device is copied again from the others");
                 states[id.index()] = DeviceState::Returning;
                 anew.push(id);
                 cut.push((id, what));
@@ -231,7 +231,7 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
             if distrusted.contains(&id) {
                 let text =
                     format!("{name} is the disk that volume '{}' adopted: it is the volume", superblock.name);
-                return refuse(ErrorKind::Invalid, format!("{text}, and cannot be given up"));
+                return refuse(ErrorKind::Invalid, format!("{text}, and cannot be excluded"));
             }
             states[id.index()] = superblock.devices[id.index()].state;
             places[id.index()] = Some(device);
@@ -246,7 +246,7 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
         }
         (None, Some((_, name, _))) => {
             let text = format!(
-                "{name} is given as an adopted disk, and volume '{}' has adopted none",
+                "{name} is given as an adopted disk, and volume '{}' has no adopted disk",
                 superblock.name
             );
             return refuse(ErrorKind::Invalid, text);
@@ -295,13 +295,13 @@ fn image_alone<D>(
         |id: DeviceId| found.iter().any(|c| c.header.this_device == id) && !distrusted.contains(&id);
     let is_removed = |id: &DeviceId| superblock.devices[id.index()].state == DeviceState::Removed;
     if ids().filter(|id| !is_removed(id)).all(is_there) {
-        let text = format!("volume '{}' lacks no device: serve it as it is", superblock.name);
+        let text = format!("volume '{}' lacks no device: serve the volume without recovery", superblock.name);
         return refuse(ErrorKind::Degraded, text);
     }
     let image = Place::of(superblock).map(|place| place.device);
     let Some(candidate) = found.iter().find(|c| Some(c.header.this_device) == image) else {
         let text =
-            format!("volume '{}' cannot be recovered: no disk that keeps epochs is there", superblock.name);
+            format!("volume '{}' cannot be recovered: no disk with epochs is present", superblock.name);
         return refuse(ErrorKind::Degraded, text);
     };
     // A disk recovered before, and used with other devices since: these may hold newer data.
@@ -311,7 +311,8 @@ fn image_alone<D>(
         && let Some(other) = ids().find(is_with)
     {
         let text = format!(
-            "volume '{}' has been recovered from its disk already, and has gone on with device {other}: serve it as it is, with that device",
+            "volume '{}' has been recovered from its disk already, and has continued with device {other}: serve the volume without recovery, with \
+             that device",
             superblock.name
         );
         return refuse(ErrorKind::Degraded, text);
@@ -339,8 +340,7 @@ fn refuse_foreign<D>(found: &[Candidate<D>]) -> Result<()> {
             return refuse(
                 ErrorKind::Invalid,
                 format!(
-                    "{} and {} are both device {} of volume '{}': one is a copy of the other; give only the one that \
-                     was in use last",
+                    "{} and {} are both device {} of volume '{}', one a copy of the other; give only the device that was in use last",
                     other.name, one.name, this.this_device, this.name
                 ),
             );
@@ -400,8 +400,8 @@ fn finish<D>(
         return refuse(
             ErrorKind::Degraded,
             format!(
-                "volume '{}' lacks {lacks}, which alone has its {kind}: that of the other device was given up for a bad place there; bring \
-                 the device back (nothing was changed)",
+                "volume '{}' lacks {lacks}, which alone has its {kind}: the other device's {kind} is void after a read error; bring the device back \
+                 (nothing was changed)",
                 superblock.name
             ),
         );
@@ -420,11 +420,7 @@ fn finish<D>(
                 superblock.copies,
                 if superblock.copies == 1 { "y" } else { "ies" },
                 superblock.copies - 1,
-                if superblock.copies == 1 {
-                    ", or give up what lies on them (--distrust DEVICE)"
-                } else {
-                    ""
-                }
+                if superblock.copies == 1 { ", or discard their data (--distrust DEVICE)" } else { "" }
             ),
         );
     }

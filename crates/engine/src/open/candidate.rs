@@ -100,7 +100,7 @@ pub(super) fn with_newest_table<D: Device>(
         match &holder.tables {
             Ok(tables) if next_best.is_none() => {
                 let newest = tables.first().map_or(0, |table| table.sequence);
-                problems.push(format!("that of {} is older ({newest})", holder.name));
+                problems.push(format!("the table of {} is older ({newest})", holder.name));
             }
             Ok(_) => {}
             Err(problem) => problems.push(format!("{}: {problem}", holder.name)),
@@ -112,7 +112,8 @@ pub(super) fn with_newest_table<D: Device>(
         let kind = if missing { ErrorKind::Degraded } else { ErrorKind::Corrupt };
         let (name, sequence, problems) = (&newest.name, newest.sequence, problems.join(", "));
         let text = format!(
-            "volume '{name}': its table of devices (number {sequence}) is not there: {problems}; bring the missing devices back"
+            "volume '{name}': its table of devices (number {sequence}) is missing: {problems}; bring the \
+             missing devices back"
         );
         return refuse(kind, text);
     };
@@ -142,8 +143,8 @@ pub(super) async fn refuse_grown<R: Runtime, D: Device>(
         };
         if let Some((had, has)) = answered(rt, name, asked).await? {
             let text = format!(
-                "{name} has grown: it had {had} when it was a device of volume '{}', and has {has}, and its superblocks are where its end was; restore its size \
-                 (nothing was changed)",
+                "{name} has grown: it had {had} as a device of volume '{}', and has {has}, and its \
+                 superblocks are at its former end; restore its size (nothing was changed)",
                 candidate.header.name
             );
             return Ok(Some(Error::new(ErrorKind::Invalid, text)));

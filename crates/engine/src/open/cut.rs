@@ -61,16 +61,18 @@ pub(super) fn refuse_short<T, D: Device>(
     let (had, has, volume) = (entry.size, candidate.device.geometry().size, &newest.name);
     let remedy = match newest.copies {
         1 => format!(
-            "only a backup has that; the former size does not bring it back, but braid check {volume} --repair keeps the rest then; or give up \
-             all that lies on {id} (--distrust {id})"
+            "only a backup has the lost data; the former size does not restore it, but then braid check \
+             {volume} --repair keeps the rest; or discard all data on {id} (--distrust {id})"
         ),
         _ => format!(
-            "go on without {id} (--distrust {id}), or put another device in its place (braid device replace {volume} {id} PATH); or restore its \
-             size, and what it lacks is copied from the others"
+            "continue without {id} (--distrust {id}), or put another device in its place (braid device \
+             replace {volume} {id} PATH); or restore its size, and the missing data is copied from the \
+             others"
         ),
     };
     let text = format!(
-        "{name} (device {id} of volume '{volume}') was cut: it had {had}, it has {has}, and what lay at its end is gone: {remedy} (nothing was changed)"
+        "{name} (device {id} of volume '{volume}') was cut: it had {had}, it has {has}, and the data at its \
+         end is lost: {remedy} (nothing was changed)"
     );
     refuse(ErrorKind::Invalid, text)
 }
@@ -79,8 +81,9 @@ pub(super) fn refuse_short<T, D: Device>(
 pub(super) fn refuse_cut<T>(newest: &Superblock, name: &str, id: DeviceId) -> Result<T> {
     let volume = &newest.name;
     let text = format!(
-        "{name} (device {id} of volume '{volume}') was cut, or its end was overwritten: the superblock copy there is gone, and with it whatever lay at its \
-         end; braid check {volume} --repair keeps the rest and lists what is lost; or give up all that lies on {id} (--distrust {id}) (nothing was changed)"
+        "{name} (device {id} of volume '{volume}') was cut, or its end was overwritten: the superblock copy \
+         there is lost, with all other data at its end; braid check {volume} --repair keeps the rest and \
+         lists the loss; or discard all data on {id} (--distrust {id}) (nothing was changed)"
     );
     refuse(ErrorKind::Corrupt, text)
 }
@@ -90,7 +93,7 @@ pub(super) fn refuse_cut<T>(newest: &Superblock, name: &str, id: DeviceId) -> Re
 pub(crate) fn refuse_cached(state: &State, cut: &[(DeviceId, String)]) -> Result<()> {
     let Some((id, what)) = cut.iter().find(|(id, _)| state.extras.divided(*id) > 0) else { return Ok(()) };
     let text = format!(
-        "{what}; which cached blocks on {id} are gone is not known: give up what lies there (--distrust {id})"
+        "{what}; the lost cached blocks on {id} are unknown: discard the data there (--distrust {id})"
     );
     refuse(ErrorKind::Corrupt, text)
 }
@@ -100,10 +103,11 @@ pub(crate) fn describe(name: &str, header: &Header, end: End) -> String {
     let (id, had) = (header.this_device, header.device.size);
     match end {
         End::Short => {
-            format!("{id} was cut: {name} is smaller than {had}, and what lay at its end is gone")
+            format!("{id} was cut: {name} is smaller than {had}, and the data at its end is lost")
         }
         _ => format!(
-            "{id} was cut, or its end was overwritten: the last superblock copy of {name} is gone, and whatever lay at its end"
+            "{id} was cut, or its end was overwritten: the last superblock copy of {name} is lost, with all \
+             other data at its end"
         ),
     }
 }

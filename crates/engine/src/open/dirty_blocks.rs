@@ -54,8 +54,8 @@ pub(crate) fn tell_older(superblock: &Superblock, older: &[Range<Bytes>]) {
     }
     let total: Bytes = older.iter().map(|range| range.end - range.start).sum();
     tracing::error!(
-        "the SSD of volume '{}' is lost, and with it what was not written back yet: these {} range(s), {total} in all, may be older than \
-         what was flushed",
+        "the SSD of volume '{}' is lost, with all its dirty blocks: these {} range(s), {total} in all, may \
+         be older than the last flush",
         superblock.name,
         older.len()
     );
@@ -77,10 +77,11 @@ pub(crate) fn refuse_lost_homes(
     let Some(&device) = without.iter().find(is_missed) else { return Ok(()) };
     let what = match count(device) {
         0 => "to which its policy may move homes".to_owned(),
-        count => format!("on which alone {count} extent(s) lie"),
+        count => format!("with the only copy of {count} extent(s)"),
     };
     let text = format!(
-        "volume '{}' lacks {device}, {what}: bring it back, or give up what lies on it (--distrust {device}; braid check lists it; nothing was changed)",
+        "volume '{}' lacks {device}, {what}: bring the device back, or discard its data (--distrust \
+         {device}; braid check lists it; nothing was changed)",
         superblock.name
     );
     Err(Error::new(ErrorKind::Degraded, text))

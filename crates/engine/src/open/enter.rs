@@ -55,8 +55,8 @@ pub(crate) fn refuse_only_copies<D: Device>(
     let Some(&(device, _)) = only.first() else { return Ok(()) };
     let count = only.iter().filter(|(of, _)| *of == device).count();
     let text = format!(
-        "volume '{}' lacks device {device} ({}), which alone may hold what was written last to {count} extent(s): bring it back, or give \
-         that up (--distrust {device})",
+        "volume '{}' lacks device {device} ({}), which alone may hold the last writes to {count} extent(s): \
+         bring the device back, or discard these writes (--distrust {device})",
         superblock.name,
         members[device.index()].entry.uuid
     );

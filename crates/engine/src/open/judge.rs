@@ -43,7 +43,8 @@ pub(super) fn entry_of<'a, D: Device>(
     let entry = newest.devices.get(header.this_device.index());
     let Some(entry) = entry.filter(|entry| entry.uuid == header.device.uuid) else {
         let text = format!(
-            "{name} is no device of volume '{volume}' as that was used last: it was one once, or was added to what is given up; leave it out"
+            "{name} is not a device of volume '{volume}' in its last opening: the device was removed, or \
+             was added to a discarded side; leave it out"
         );
         return refuse(ErrorKind::Invalid, text);
     };
@@ -68,9 +69,10 @@ pub(crate) fn judge<D: Device>(newest: &Superblock, candidate: &Candidate<'_, D>
     let is_known_last = newest.phase == Phase::Opening || !was_current(entry);
     if is_known_last && used > entry.in_step && entry.in_step != NEVER && !planted(Bug::StaleDeviceTaken) {
         let text = format!(
-            "{name} (device {id} of volume '{volume}') was used apart from the others: it was written in opening {used}, and \
-             they were opened without it after opening {}; choose: give one side alone, or give up what was written \
-             to one of the devices (--distrust DEVICE), which is then brought up to date from the others",
+            "{name} (device {id} of volume '{volume}') was used apart from the others: it was written in \
+             opening {used}, and the others were opened without it after opening {}; choose: give one side \
+             alone, or discard the data of one of the devices (--distrust DEVICE), which is then brought up \
+             to date from the others",
             entry.in_step
         );
         return refuse(ErrorKind::Degraded, text);
@@ -100,15 +102,18 @@ pub(crate) fn judge<D: Device>(newest: &Superblock, candidate: &Candidate<'_, D>
         _ => {
             let other_way = match newest.copies {
                 1 => format!(
-                    "no other copy of its data exists: --distrust {id} gives up for good all that lies on {id} alone"
+                    "no other copy of its data exists: --distrust {id} discards all data on {id} alone for \
+                     good"
                 ),
                 _ => format!(
-                    "or have this one brought up to date from another copy (--distrust {id}), which overwrites it"
+                    "or have this device brought up to date from another copy (--distrust {id}), which \
+                     overwrites it"
                 ),
             };
             let text = format!(
-                "{name} is an old copy of device {id} of volume '{volume}': it was last used in opening {used} ({:?}), the \
-                 others in {} ({:?}); give the one that was in use last; {other_way}",
+                "{name} is an old copy of device {id} of volume '{volume}': its last opening is {used} \
+                 ({:?}), the last opening of the others {} ({:?}); give the device that was in use last; \
+                 {other_way}",
                 header.phase, newest.epoch, newest.phase
             );
             refuse(ErrorKind::Invalid, text)
@@ -216,7 +221,8 @@ pub(super) fn judge_adopted<D: Device>(
     // If a serial number is absent, now or at the adoption, the sums of the disk's contents decide.
     if identity != entry.uuid && ![identity, entry.uuid].contains(&NO_SERIAL) {
         let text = format!(
-            "{name} is not the disk that volume '{volume}' adopted: its serial number differs; give that disk"
+            "{name} is not the disk that volume '{volume}' adopted: its serial number differs; give the \
+             adopted disk"
         );
         return refuse(ErrorKind::Invalid, text);
     }

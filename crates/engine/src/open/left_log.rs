@@ -41,10 +41,10 @@ impl LeftLog {
         }
         let (loss, seal) = (head.loss, Some((head.seal(), head.owner.is_some())));
         if loss == Loss::Incomplete {
-            return LeftLog::refused("it had no room for all changes".to_owned());
+            return LeftLog::refused("the log had no room for all changes".to_owned());
         }
         if loss == Loss::Possible {
-            let why = "a flush had failed, so what it speaks of may be lost".to_owned();
+            let why = "a flush had failed, so the logged writes may be lost".to_owned();
             return LeftLog { loss, seal, ..LeftLog::refused(why) };
         }
         match entries(&**memory, &head) {
@@ -82,7 +82,7 @@ fn head(memory: &dyn LastingMemory) -> std::result::Result<Head, Invalid> {
 /// Reason why a log does not belong to this volume in its present state.
 fn stranger(head: &Head, life: [u8; 16], superblock: &Superblock) -> Option<String> {
     if head.volume != superblock.volume {
-        return Some(format!("it is of volume {}", head.volume));
+        return Some(format!("the log belongs to volume {}", head.volume));
     }
     if head.life != life {
         return Some("the machine has been restarted since".to_owned());
@@ -93,15 +93,16 @@ fn stranger(head: &Head, life: [u8; 16], superblock: &Superblock) -> Option<Stri
     let (last, newest) = (last_opening(superblock), head.reader.unwrap_or(head.epoch));
     if !(head.epoch..=newest.max(head.epoch)).contains(&last) {
         return Some(format!(
-            "it is of opening {}, and the volume was opened again since without it (opening {last})",
+            "the log belongs to opening {}, and the volume was opened again since without the log (opening \
+             {last})",
             head.epoch
         ));
     }
     // With equal generations, two copies of one volume were opened equally often.
     if !head.knows(superblock.owner) && !planted(Bug::NumberOfReaderTaken) {
         return Some(format!(
-            "it is of another opening {}: the volume was opened again since without it, or this is a copy of the \
-             volume that was opened elsewhere",
+            "the log belongs to another opening {}: the volume was opened again since without the log, or \
+             this is a copy of the volume that was opened elsewhere",
             head.epoch
         ));
     }
@@ -149,8 +150,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let is_owed = recovery.flush_had_failed;
         if is_owed {
             let text = format!(
-                "volume '{}': a flush had failed before the daemon died, and what was written since the last good one may be lost; this \
-                 flush fails to say so, and the next one counts",
+                "volume '{}': a flush had failed before the daemon died, and writes since the last \
+                 successful flush may be lost; this flush fails to report the loss, and the next flush can \
+                 succeed",
                 superblock.name
             );
             self.journal.commits.owe(Error::new(ErrorKind::Io, text));
@@ -162,7 +164,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Err(error) => {
                 clear(&**memory);
                 tracing::warn!(
-                    "no room for the pending log: {error}; a crash of the daemon loses what was acknowledged and not flushed"
+                    "no room for the pending log: {error}; a crash of the daemon loses acknowledged but \
+                     unflushed writes"
                 );
             }
         }

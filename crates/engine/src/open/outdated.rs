@@ -43,8 +43,8 @@ pub(crate) fn refuse_outdated(
     }
     let (missing, options) = (list(&newer, ", "), list(&newer, " --distrust "));
     let text = format!(
-        "volume '{}' lacks {missing}, and was served last without {}, which is older: bring {missing} back, or give up what was written to it: \
-         --distrust {options} (nothing was changed)",
+        "volume '{}' lacks {missing}, and was served last without {}, which is older: bring {missing} back, \
+         or discard the writes to it: --distrust {options} (nothing was changed)",
         superblock.name,
         list(outdated, ", "),
     );

@@ -54,8 +54,9 @@ pub(super) async fn read_superblock<D: Device>(device: &D, name: &str) -> Result
     }
     let nothing = || {
         let text = format!(
-            "{name}: no valid superblock, so it belongs to no volume; give the devices that the volume was made of. A disk with layout=tail has its \
-             superblocks at its end: if this one has grown, restore the size that it had"
+            "{name}: no valid superblock, so it belongs to no volume; give the devices of the volume. A \
+             disk with layout=tail has its superblocks at its end: if this disk has grown, restore its \
+             former size"
         );
         Error::new(ErrorKind::Invalid, text)
     };

@@ -132,7 +132,7 @@ impl Survey {
 struct Seen(Geometry);
 
 fn refused() -> io::Error {
-    io::Error::new(io::ErrorKind::Unsupported, "a device that was only looked at")
+    io::Error::new(io::ErrorKind::Unsupported, "a device opened read-only for inspection")
 }
 
 impl Device for Seen {

@@ -276,7 +276,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         }
         let (policy, lack) =
             braid_policy::parse_in_charge(&superblock.policy, &state.views).map_err(|e| {
-                let text = format!("the policy that volume '{}' was left with: {e}", superblock.name);
+                let text = format!("the last policy of volume '{}': {e}", superblock.name);
                 Error::new(ErrorKind::Unsupported, text)
             })?;
         refuse_lost_homes(&superblock, &without, &recovery.given_up, policy.keeps_homes())?;

@@ -76,8 +76,7 @@ impl Ahead {
     /// `Invalid` if the machine does not have the memory.
     pub fn new(most: Bytes) -> Result<Ahead> {
         let no_memory = || {
-            let problem =
-                format!("{most} to read ahead of streams, which this machine does not give: use less");
+            let problem = format!("{most} to read ahead of streams exceed this machine's memory: use less");
             Error::new(ErrorKind::Invalid, problem)
         };
         let arena = match most {

@@ -102,8 +102,8 @@ impl ExtentCache {
         let size = extent_size * limit as u64;
         let no_memory = || {
             let problem = format!(
-                "a memory cache of {limit} extents of {extent_size} takes {size}, which this machine does not give: \
-                 use fewer extents"
+                "a memory cache of {limit} extents of {extent_size} takes {size}, more than this machine \
+                 has: use fewer extents"
             );
             Error::new(ErrorKind::Invalid, problem)
         };

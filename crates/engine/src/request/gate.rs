@@ -55,5 +55,5 @@ impl Drop for Inside<'_> {
 /// Error for requests that arrive after the volume began to close.
 #[cold]
 pub(crate) fn is_closed() -> Error {
-    Error::new(ErrorKind::Io, "the volume is being closed: nothing is written to it any more")
+    Error::new(ErrorKind::Io, "the volume is closing: no more writes")
 }

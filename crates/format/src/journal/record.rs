@@ -114,8 +114,8 @@ pub(super) fn decode(bytes: &[u8]) -> Result<(usize, Option<Record>), Invalid> {
     let payload = bytes.get(PREFIX..len).ok_or_else(torn)?;
     if flags & !MAY_SKIP != 0 || (!(EXTENT..=EPOCH).contains(&kind) && flags == 0) {
         return Err(Invalid::Feature(format!(
-            "the journal has a record of kind {kind} with flags {flags:#x}, which this version does not know: use a \
-             newer one"
+            "the journal has a record of kind {kind} with flags {flags:#x}, unknown to this version: use a \
+             newer version"
         )));
     }
     if !(EXTENT..=EPOCH).contains(&kind) {
@@ -124,9 +124,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<(usize, Option<Record>), Invalid> {
     let mut reader = Reader(payload);
     let record = reader.record(kind).filter(|_| reader.0.is_empty());
     let record = record.ok_or_else(|| {
-        Invalid::Value(format!(
-            "a journal record of kind {kind} has {len} bytes or a value that it cannot have"
-        ))
+        Invalid::Value(format!("a journal record of kind {kind} has {len} bytes or an invalid value"))
     })?;
     Ok((len, Some(record)))
 }

@@ -106,14 +106,15 @@ impl Raw {
             (self.version.get(), self.read_only_compat.get(), self.incompat.get());
         if version < VERSION {
             return Err(Invalid::Feature(format!(
-                "the volume has format {version}, which this version of Braid no longer reads: create it again"
+                "the volume has format {version}, and this version of Braid no longer reads it: create the \
+                 volume again"
             )));
         }
         if version > VERSION || read_only != 0 || incompat & !Features::INCOMPAT != 0 {
             return Err(Invalid::Feature(format!(
-                "the volume was made by a newer version of Braid (format {version}, features {read_only:#x} to write, \
-                 {incompat:#x} to read; this version knows format {VERSION} with features 0x0 and {:#x}): use that version \
-                 or a later one",
+                "the volume was made by a newer version of Braid (format {version}, features {read_only:#x} \
+                 to write, {incompat:#x} to read; this version knows format {VERSION} with features 0x0 and \
+                 {:#x}): use that version or a newer one",
                 Features::INCOMPAT
             )));
         }

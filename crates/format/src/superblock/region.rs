@@ -138,7 +138,7 @@ impl RawRegion {
         let void = match self.void {
             0 => false,
             1 => true,
-            other => return Err(Invalid::Value(format!("a region has state {other}, which does not exist"))),
+            other => return Err(Invalid::Value(format!("a region has the unknown state {other}"))),
         };
         Ok(Region {
             void,

@@ -56,7 +56,7 @@ pub(super) fn verify_device(device: &DeviceEntry, extent_size: Bytes) -> Result<
 fn devices_are_distinct(superblock: &Superblock) -> Result<(), Invalid> {
     let mut seen = HashSet::new();
     match superblock.devices.iter().find(|device| !seen.insert(device.uuid)) {
-        Some(twice) => wrong(format!("device {} is twice in the device table", twice.uuid)),
+        Some(twice) => wrong(format!("device {} appears twice in the device table", twice.uuid)),
         None => Ok(()),
     }
 }
@@ -67,24 +67,22 @@ fn slots_are_in_order(superblock: &Superblock) -> Result<(), Invalid> {
     for (i, device) in superblock.devices.iter().enumerate() {
         verify_device(device, superblock.extent_size)?;
         if u64::from(device.first_slot) < next {
-            return wrong(format!("the slots of d{i} from {} overlap those before it", device.first_slot));
+            return wrong(format!("the slots of d{i} from {} overlap the slots before", device.first_slot));
         }
         next = u64::from(device.first_slot) + u64::from(device.slots);
     }
     if superblock.features.incompat & Features::PARTLY_LOST != 0 && next > MOST_MARKED {
-        return wrong(format!(
-            "slot numbers reach {next}, the limit of homes that are partly lost is {MOST_MARKED}"
-        ));
+        return wrong(format!("slot numbers reach {next}: the limit of partly lost homes is {MOST_MARKED}"));
     }
     if next > u64::from(SlotNumber::LOST.0) {
-        return wrong(format!("slot numbers reach {next}, the map's limit is {}", SlotNumber::LOST.0));
+        return wrong(format!("slot numbers reach {next}: the map's limit is {}", SlotNumber::LOST.0));
     }
     Ok(())
 }
 
 fn regions_lie_in_slots(superblock: &Superblock) -> Result<(), Invalid> {
     if superblock.regions.len() > most_regions(superblock.devices.len()) {
-        return wrong(format!("{} regions are more than the device table holds", superblock.regions.len()));
+        return wrong(format!("{} regions exceed the room of the device table", superblock.regions.len()));
     }
     for region in &superblock.regions {
         let end = region.offset.checked_add(region.len);
@@ -132,7 +130,8 @@ fn adopted_disk_is_the_volume(superblock: &Superblock) -> Result<(), Invalid> {
         || device.slots != superblock.extents()
     {
         return wrong(format!(
-            "the adopted disk {id} of {} in {} slots is not the volume of {} in {} extents alone, with one copy",
+            "the adopted disk {id} of {} in {} slots is not the whole volume of {} in {} extents with one \
+             copy",
             device.size,
             device.slots,
             superblock.volume_size,
@@ -197,10 +196,10 @@ fn needed_regions_are_there(superblock: &Superblock) -> Result<(), Invalid> {
     for region in &superblock.regions {
         // A reproduced region lies beside its void copy.
         if !region.void && !seen.insert((region.kind, region.copy, per_device(region))) {
-            return wrong(format!("region {region}: there is another such copy"));
+            return wrong(format!("region {region}: the device table has another such copy"));
         }
         if !lengths(superblock, region).contains(&region.len) {
-            return wrong(format!("region {region}: no {} has such a length", region.kind));
+            return wrong(format!("region {region}: invalid length for a {}", region.kind));
         }
     }
     if let (Some(first), Some(second)) =

@@ -18,7 +18,7 @@ pub fn page(advice: &Advice, sentences: &[String], command: Option<&str>) -> Str
     advice.rows.iter().for_each(|row| body += &line(row));
     body += "</table></div>\n";
     if !advice.unfit_policies.is_empty() {
-        body += "<h3>What does not fit</h3>\n<ul>\n";
+        body += "<h3>Policies without room</h3>\n<ul>\n";
         for unfit in &advice.unfit_policies {
             body += &format!("<li><code>{}</code>: {}</li>\n", escaped(&unfit.policy), escaped(&unfit.why));
         }

@@ -66,15 +66,15 @@ impl Beginning {
         let Window { name, extent, .. } = window;
         let elsewhere = |why: String| {
             Err(Error::setup(format!(
-                "{name} {why}, so it is not a recording of this volume: give a recording of it, or leave its name out and name devices with \
-                 --ssd and --hdd"
+                "{name} {why}, so the file is not a recording of this volume: give a recording of this \
+                 volume, or leave the volume's name out and name devices with --ssd and --hdd"
             )))
         };
         let Some(touched) = window.touched() else {
-            return elsewhere("has several devices, or touches more extents than are told apart".to_owned());
+            return elsewhere("has several devices, or touches too many extents".to_owned());
         };
         if window.end() > volume.size || touched.last().is_some_and(|last| *extent * *last >= volume.size) {
-            return elsewhere(format!("asks for bytes beyond the {} of the volume", volume.size));
+            return elsewhere(format!("has requests beyond the {} of the volume", volume.size));
         }
         let filler = untouched(touched, volume.size / *extent, cold(window, volume.mapped));
         let listed = volume.touched_on_ssd.as_ref().map(|hot| {

@@ -142,8 +142,9 @@ impl Window {
         }
         if self.warm_up() == Nanos::ZERO || self.warm_up() == self.length() {
             return Err(Error::setup(format!(
-                "{name}: half of its {count} reads and writes or more come at the same moment, so there is nothing to warm up or nothing to \
-                 measure; use a recording with times, or --time-unit if its times count something else"
+                "{name}: at least half of its {count} reads and writes have the same time, which leaves \
+                 nothing to warm up or nothing to measure; use a recording with times, or --time-unit for \
+                 another unit"
             )));
         }
         Ok(())

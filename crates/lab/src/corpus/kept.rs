@@ -75,7 +75,7 @@ impl Kept {
                 continue;
             }
             let Line { key, run } =
-                serde_json::from_str(line).map_err(|_| refused("a line that is not a result of a corpus"))?;
+                serde_json::from_str(line).map_err(|_| refused("a line that is not a valid result"))?;
             known.insert(key, run);
         }
         Ok(Kept { known, file: Some((path.to_owned(), file)) })

@@ -234,7 +234,7 @@ pub fn sample(
         }
         return Err(Error::setup(match (with.len(), cells.first()) {
             (0, Some(cell)) => format!(
-                "--cell {part}: no cell has this in its name: use a part of a name, which is like '{}'",
+                "--cell {part}: no cell has this in its name: use a part of a name, for example of '{}'",
                 cell.name
             ),
             (0, None) => format!("--cell {part}: there are no cells: leave --cell out"),

@@ -21,7 +21,7 @@ impl Experiment {
         let places = self.axis.places();
         if places.is_empty() || !places.is_sorted_by(|a, b| a < b) {
             return wrong(
-                "the places of its axis do not rise: give at least one, each larger than the one before"
+                "the places of its axis must rise: give at least one, each larger than the place before"
                     .to_owned(),
             );
         }
@@ -29,19 +29,16 @@ impl Experiment {
             && !phases.iter().all(|phase| 0.0 <= phase.from && phase.from < phase.to && phase.to <= 1.0)
         {
             return wrong(
-                "a phase has no time: from and to are parts of the run, 0 <= from < to <= 1".to_owned(),
+                "a phase is empty: from and to are parts of the run, 0 <= from < to <= 1".to_owned(),
             );
         }
         if self.measures.is_empty() || self.series.is_empty() {
-            return wrong("it needs at least one of measures and one of series".to_owned());
+            return wrong("it needs at least one measure and one series".to_owned());
         }
         let labels: Vec<&str> = self.series.iter().map(|series| series.label).collect();
         for (place, series) in self.series.iter().enumerate() {
             if labels[..place].contains(&series.label) {
-                return wrong(format!(
-                    "two series are called '{}': name one of them otherwise",
-                    series.label
-                ));
+                return wrong(format!("two series are called '{}': rename one of them", series.label));
             }
             if let Some(of) = series.variant_of.filter(|of| !labels.contains(of)) {
                 return wrong(format!("variant_of = '{of}' is no series: use one of {}", labels.join(", ")));
@@ -73,7 +70,7 @@ impl Experiment {
         let wrong = |what: String| Err(Error::setup(format!("experiment {}: {what}", self.id)));
         if !self.measures.contains(&quantity.measure()) {
             return wrong(format!(
-                "a number is of {}, which is not among its measures: add it there",
+                "a number uses the measure {}, which the experiment does not have: add the measure",
                 quantity.measure().name()
             ));
         }
@@ -102,7 +99,7 @@ impl Experiment {
         };
         match at.into_iter().find(|at| !places.contains(at)) {
             Some(at) => wrong(format!(
-                "a number is of the place {at}, which is not on its axis: use one of {places:?}"
+                "a number uses the place {at}, which is not on its axis: use one of {places:?}"
             )),
             None => Ok(()),
         }

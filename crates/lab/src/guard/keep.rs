@@ -46,7 +46,8 @@ pub(crate) async fn keep(
         return;
     }
     if setup.network.is_some() {
-        let why = "mode=auto stays in one mode on devices of other machines: ghosts have no network";
+        let why = "mode=auto keeps one mode on devices of other machines: simulations beside the volume have no \
+                   network";
         return kept.borrow_mut().notes.push(why.to_owned());
     }
     let mut ghosts = Ghosts::new(&like(&guests, &setup, &kinds), &modes, || Duration::ZERO);
@@ -58,7 +59,7 @@ pub(crate) async fn keep(
         let Some(batch) = batch else { continue };
         let Verdict { switch, left_out, .. } = ghosts.serve(&batch, present);
         for (mode, error) in left_out {
-            kept.borrow_mut().notes.push(format!("mode=auto leaves out {}: {error}", modes[mode]));
+            kept.borrow_mut().notes.push(format!("mode=auto excludes {}: {error}", modes[mode]));
         }
         if let Some(mode) = switch {
             guests.volume.switch_mode(mode);

@@ -15,8 +15,8 @@ use braid_base::{KIB, Nanos};
 /// The measures of a solid-state drive.
 pub(super) const WANTED: &[Measure] = &[ONE, MANY, START, WRITE, WRITE_ONE, WRITE_MANY];
 
-const ASSUMED: &str = "channels, flash_page, program, erase, erase_block, channel_rate, buffer, spare (collection is part of the \
-                       measured rates), queue_depth, trim; without writes also everything about them";
+const ASSUMED: &str = "channels, flash_page, program, erase, erase_block, channel_rate, buffer, spare (collection is part of \
+                       the measured rates), queue_depth, trim; without writes also all parameters of writes";
 
 /// Sequential reads in MB/s from which the interface counts as full duplex: beyond SATA.
 const FULL_DUPLEX: f64 = 700.0;

@@ -11,8 +11,8 @@ pub(super) fn fields(params: &mut Params, f: &mut impl Fields) {
         "command",
         params.command,
         Nanos(1)..=second,
-        "What each request keeps the memory busy for: it bounds the request rate",
+        "Busy time of the memory for each request: bounds the request rate",
     );
     params.latency =
-        f.time("latency", params.latency, Nanos::ZERO..=second, "What each request takes beside");
+        f.time("latency", params.latency, Nanos::ZERO..=second, "Additional time of each request");
 }

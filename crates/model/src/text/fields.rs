@@ -62,8 +62,7 @@ impl Reader {
         }
         match self.table.keys().next() {
             Some(key) => {
-                let problem =
-                    format!("there is no field '{key}': the fields here are {}", self.known.join(", "));
+                let problem = format!("unknown field '{key}': the fields here are {}", self.known.join(", "));
                 Err(InvalidModel(problem))
             }
             None => Ok(()),

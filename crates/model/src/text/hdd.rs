@@ -32,7 +32,7 @@ fn mechanics(params: &mut Params, f: &mut impl Fields) {
         "settle",
         seek.settle,
         SEEKS,
-        "What every longer seek takes beside the way: the seek curve's value at distance zero",
+        "Constant part of every longer seek: the seek curve's value at distance zero",
     );
     seek.average =
         f.time("average", seek.average, SEEKS, "Mean seek over all pairs of cylinders, for a read");
@@ -41,7 +41,7 @@ fn mechanics(params: &mut Params, f: &mut impl Fields) {
         "write_settle",
         seek.write_settle,
         Nanos::ZERO..=*SEEKS.end(),
-        "What a write adds to a seek of more than one cylinder",
+        "Additional time of a write for a seek of more than one cylinder",
     );
     params.head_switch = f.time(
         "head_switch",
@@ -52,7 +52,7 @@ fn mechanics(params: &mut Params, f: &mut impl Fields) {
 }
 
 fn electronics(params: &mut Params, f: &mut impl Fields) {
-    params.interface = f.rate("interface", params.interface, "What the host interface carries");
+    params.interface = f.rate("interface", params.interface, "Rate of the host interface");
     params.command = f.time(
         "command",
         params.command,
@@ -63,13 +63,13 @@ fn electronics(params: &mut Params, f: &mut impl Fields) {
         "queue_depth",
         params.queue_depth as u64,
         1..=65_536,
-        "How many requests the drive holds; the others wait outside",
+        "Number of requests in the drive; the others wait outside",
     ) as usize;
     params.weighed = f.count(
         "weighed",
         params.weighed as u64,
         1..=65_536,
-        "How many of these, the oldest first, it weighs to find the nearest",
+        "Number of these, the oldest first, in the search for the nearest",
     ) as usize;
     let memory = Bytes::ZERO..=GIB * 16;
     params.buffer =
@@ -80,17 +80,16 @@ fn electronics(params: &mut Params, f: &mut impl Fields) {
         "buffered_runs",
         params.buffered_runs as u64,
         1..=65_536,
-        "How many separate runs of sectors the write cache holds",
+        "Number of separate runs of sectors in the write cache",
     ) as usize;
     params.segments = f.later_count(
         "segments",
         params.segments as u64,
         SEGMENTS as u64,
         1..=1_024,
-        "How many stretches of what was read the buffer holds: its cache segments",
+        "Number of cache segments: separate ranges of read data in the buffer",
     ) as usize;
-    params.read_ahead =
-        f.size("read_ahead", params.read_ahead, memory, "How far the disk reads ahead of the host");
+    params.read_ahead = f.size("read_ahead", params.read_ahead, memory, "Length of the disk's read-ahead");
 }
 
 /// Verifies rules between the fields.

@@ -9,10 +9,10 @@ pub(super) fn fields(params: &mut Params, f: &mut impl Fields) {
         DeviceClass::Ssd => "ssd",
         DeviceClass::Hdd => "hdd",
     };
-    params.class = match f.word("class", word, &["ssd", "hdd"], "What it stands for") {
+    params.class = match f.word("class", word, &["ssd", "hdd"], "Class of the device") {
         "hdd" => DeviceClass::Hdd,
         _ => DeviceClass::Ssd,
     };
-    params.read = f.rate("read_rate", params.read, "Bytes read, wherever they lie");
-    params.write = f.rate("write_rate", params.write, "Bytes written, wherever they lie");
+    params.read = f.rate("read_rate", params.read, "Bytes read, at any address");
+    params.write = f.rate("write_rate", params.write, "Bytes written, at any address");
 }

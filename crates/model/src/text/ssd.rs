@@ -23,16 +23,16 @@ fn flash(params: &mut Params, f: &mut impl Fields) {
         "Units that read or program one flash page at a time: dies, or as many as the figures need",
     ) as u32;
     let pages = SECTOR..=MIB;
-    params.flash_page = f.size("flash_page", params.flash_page, pages, "What is read or programmed at once");
+    params.flash_page = f.size("flash_page", params.flash_page, pages, "Unit of reads and programs");
     params.read = f.time("read", params.read, SOME_TIME, "From the cells of a flash page to its register");
     params.program = f.time("program", params.program, SOME_TIME, "From the register to the cells");
-    params.erase_block = f.size("erase_block", params.erase_block, KIB * 4..=GIB, "What is erased at once");
-    params.erase = f.time("erase", params.erase, TIMES, "Erasing it");
+    params.erase_block = f.size("erase_block", params.erase_block, KIB * 4..=GIB, "Unit of erasure");
+    params.erase = f.time("erase", params.erase, TIMES, "Time of an erasure");
     params.suspend = f.time_or_none(
         "suspend",
         params.suspend,
         TIMES,
-        "How long a program or an erasure takes to make way for a read",
+        "Time until a program or an erasure makes way for a read",
     );
     params.channel = f.rate("channel_rate", params.channel, "Between a register and the controller");
 }
@@ -49,9 +49,9 @@ fn interface(params: &mut Params, f: &mut impl Fields) {
         "command",
         params.command,
         SOME_TIME,
-        "What each command keeps interface and controller busy for: it bounds the request rate",
+        "Busy time of interface and controller for each command: bounds the request rate",
     );
-    params.latency = f.time("latency", params.latency, TIMES, "What each command takes beside");
+    params.latency = f.time("latency", params.latency, TIMES, "Additional time of each command");
     params.intake = f.rate_or_none(
         "intake",
         params.intake,
@@ -63,16 +63,19 @@ fn interface(params: &mut Params, f: &mut impl Fields) {
         "queue_depth",
         params.queue_depth as u64,
         1..=65_536,
-        "How many requests the drive holds; the others wait outside",
+        "Number of requests in the drive; the others wait outside",
     ) as usize;
     params.read_ahead = f.flag(
         "read_ahead",
         params.read_ahead,
-        "Whether it reads ahead of a sequential reader, whose requests then cost the interface only",
+        "Whether the drive reads ahead of a sequential reader, whose requests then cost the interface only",
     );
-    params.streams =
-        f.count("streams", params.streams as u64, 1..=16, "How many sequential writers it distinguishes")
-            as usize;
+    params.streams = f.count(
+        "streams",
+        params.streams as u64,
+        1..=16,
+        "Number of sequential writers that the drive distinguishes",
+    ) as usize;
     params.trim = f.flag("trim", params.trim, "Whether discards free flash");
 }
 
@@ -83,7 +86,7 @@ fn flush(flush: FlushCost, f: &mut impl Fields) -> FlushCost {
     };
     let doc = "A flush waits until the buffer is drained, or the buffer survives a power cut";
     let word = f.word("flush", word, &["drains", "protected"], doc);
-    let time = f.time("flush_time", time, TIMES, "What a flush takes beside");
+    let time = f.time("flush_time", time, TIMES, "Additional time of a flush");
     if word == "drains" { FlushCost::Drains(time) } else { FlushCost::Protected(time) }
 }
 
@@ -92,8 +95,7 @@ fn mapping(mapping: Mapping, f: &mut impl Fields) -> Mapping {
         Mapping::Pages(_) => "pages",
         Mapping::Blocks(_) => "blocks",
     };
-    let doc =
-        "How written bytes find their place: page by page with collection, or by erase block with merges";
+    let doc = "Placement of written bytes: page by page with collection, or by erase block with merges";
     if f.word("mapping", word, &["pages", "blocks"], doc) == "pages" {
         let usual = Pages { spare: 0.07, update: Nanos::ZERO, map_held: 1.0, map_miss: Nanos::ZERO };
         let pages = if let Mapping::Pages(pages) = mapping { pages } else { usual };
@@ -121,7 +123,7 @@ fn mapping(mapping: Mapping, f: &mut impl Fields) -> Mapping {
             "merge",
             blocks.merge,
             Bytes::ZERO..=GIB,
-            "Bytes programmed for each random write beside its own",
+            "Bytes programmed for each random write in addition to its own",
         ),
         reach: f.share(
             "reach",
@@ -136,8 +138,8 @@ fn state(state: State, f: &mut impl Fields) -> State {
     const STATES: [(&str, State); 3] =
         [("fresh", State::Fresh), ("filled", State::Filled), ("steady", State::Steady)];
     let word = STATES.iter().find(|(_, known)| *known == state).map_or("steady", |(word, _)| word);
-    let doc = "What lies on the drive at the start: nothing, everything written once in order, or everything\n\
-               overwritten at random until the copies for each write changed no more";
+    let doc = "Content of the drive at the start: nothing, everything written once in order, or \
+               everything\noverwritten at random until the copies for each write changed no more";
     let word = f.word("state", word, &STATES.map(|(word, _)| word), doc);
     STATES.iter().find(|(known, _)| *known == word).map_or(state, |(_, state)| *state)
 }

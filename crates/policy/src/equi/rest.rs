@@ -144,7 +144,7 @@ impl Rest {
     pub fn refusal(&self, device: DeviceId) -> Option<String> {
         let disk = self.disks[device.index()].as_ref().filter(|_| self.rests(device))?;
         let (idle, per_day) = (self.now - disk.asked, self.per_day);
-        Some(format!("quiet={per_day}/day leaves {device} alone, of which guests asked nothing for {idle}"))
+        Some(format!("quiet={per_day}/day leaves {device} alone: no requests of guests for {idle}"))
     }
 
     /// Figures of a disk; none for an SSD.

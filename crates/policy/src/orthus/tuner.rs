@@ -267,7 +267,8 @@ impl Tuner {
         match self.state {
             State::Fill => format!("the cache fills (misses: {misses}) and serves all hits"),
             State::Tune(climb) => format!(
-                "the cache does not fill (misses: {misses}) and serves {:.1} % of clean hits, the disks the others; the best is {:.1} %",
+                "the cache does not fill (misses: {misses}) and serves {:.1} % of clean hits, the disks \
+                 serve the rest; the best share is {:.1} %",
                 self.load_admit * 100.0,
                 climb.middle * 100.0
             ),

@@ -88,7 +88,8 @@ impl Constants {
             Some(other) => return Err(settings.bad("blocking", other, "writes or io-thread")),
         };
         if order == Order::Epoch && (max_lag.is_none() || blocking == Blocking::IoThread) {
-            let needed = "lba, or set max-lag=2% or another bound and blocking=writes, which epochs need";
+            let needed =
+                "lba, or set max-lag=2% or another bound and blocking=writes, both required by epochs";
             return Err(settings.bad("order", "epoch", needed));
         }
         let max_lag_time = match take_time_or_none(settings, "max-lag-time", OLDEST)? {

@@ -92,16 +92,16 @@ pub fn explain(devices: &[Device], extent: ExtentId, view: &View) -> String {
     let next = match view.homes.home(extent).map(|home| (home, &devices[home.index()])) {
         None => "the next write allocates it: on a device with tokens, else by the target shares".to_owned(),
         Some((home, device)) if device.tokens < 0 && hot => {
-            format!("{home} shall lose load, so it may migrate as long as another device has tokens")
+            format!("{home} should lose load, so the extent may migrate while another device has tokens")
         }
         Some((home, device)) if device.is_filling_up && !hot => {
-            format!("{home} is filling up, so it may migrate")
+            format!("{home} is filling up, so the extent may migrate")
         }
         Some((home, device)) if device.tokens < 0 => {
-            format!("it stays: {home} shall lose load, but only hot extents move for that")
+            format!("the extent stays: {home} should lose load, but only hot extents move for this reason")
         }
-        Some((home, _)) => format!("it stays: {home} sheds no load"),
+        Some((home, _)) => format!("the extent stays: {home} sheds no load"),
     };
-    let memory = if hot { "hot: memory holds it" } else { "cold: memory does not hold it" };
+    let memory = if hot { "hot: in the memory cache" } else { "cold: not in the memory cache" };
     format!("{numbers}. The extent is {memory}; {next}")
 }

@@ -63,27 +63,28 @@ impl Header {
     /// Returns the length of the header from its first bytes.
     pub(crate) fn len(beginning: &[u8]) -> Result<usize, Error> {
         let Some(fixed) = beginning.first_chunk::<16>().filter(|fixed| fixed.starts_with(MAGIC)) else {
-            return Err(invalid("it does not begin with 'BRAIDTRC'"));
+            return Err(invalid("the first bytes are not 'BRAIDTRC'"));
         };
         let (version, len) = (four(fixed, 8), four(fixed, 12) as usize);
         if version != VERSION {
             return Err(Error::Unrecognised(format!(
-                "the trace is of version {version} of the compact format, and this braid reads version {VERSION}: use a newer braid"
+                "the trace has version {version} of the compact format, and this braid reads version \
+                 {VERSION}: use a newer braid"
             )));
         }
         match (FIXED..=LONGEST_HEADER).contains(&len) && len.is_multiple_of(8) {
             true => Ok(len),
-            false => Err(invalid(&format!("its header has a length of {len}, which none has"))),
+            false => Err(invalid(&format!("its header has the invalid length {len}"))),
         }
     }
 
     /// Decodes a header. `bytes` must be the whole header.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Header, Error> {
         if bytes.len() < FIXED || Header::len(bytes)? != bytes.len() {
-            return Err(invalid("its header is cut off"));
+            return Err(invalid("its header is truncated"));
         }
         if crc32c::crc32c(&bytes[20..]) != four(bytes, 16) {
-            return Err(invalid("its header is damaged (the checksum does not fit)"));
+            return Err(invalid("its header is damaged (checksum mismatch)"));
         }
         let (devices, name_len) =
             (four(bytes, 48) as usize, usize::from(bytes[52]) | usize::from(bytes[53]) << 8);
@@ -104,23 +105,23 @@ impl Header {
 
 fn place(rest: &mut &[u8]) -> Result<Place, Error> {
     let Some((fixed, after)) = rest.split_first_chunk::<17>() else {
-        return Err(invalid("the devices of its header are cut off"));
+        return Err(invalid("the devices of its header are truncated"));
     };
     *rest = after;
     let (base, span) = (Bytes(eight(fixed, 0)), Bytes(eight(fixed, 8)));
     let device = text(rest, fixed[16].into())?;
     if base.0.checked_add(span.0).is_none_or(|end| end > 1 << 62) {
-        return Err(invalid("one of its devices lies beyond all addresses"));
+        return Err(invalid("a device is beyond the address limit"));
     }
     Ok(Place { device, base, span })
 }
 
 fn text(rest: &mut &[u8], len: usize) -> Result<String, Error> {
     let Some((text, after)) = rest.split_at_checked(len) else {
-        return Err(invalid("a name in its header is cut off"));
+        return Err(invalid("a name in its header is truncated"));
     };
     *rest = after;
-    String::from_utf8(text.to_vec()).map_err(|_| invalid("a name in its header is not text"))
+    String::from_utf8(text.to_vec()).map_err(|_| invalid("a name in its header is not UTF-8"))
 }
 
 fn cut(text: &str) -> &str {
@@ -128,7 +129,7 @@ fn cut(text: &str) -> &str {
 }
 
 fn invalid(why: &str) -> Error {
-    Error::Unrecognised(format!("the trace is not in the compact format, or damaged at its beginning: {why}"))
+    Error::Unrecognised(format!("the trace is not in the compact format, or its header is damaged: {why}"))
 }
 
 pub(super) fn four(bytes: &[u8], at: usize) -> u32 {

@@ -36,8 +36,8 @@ impl CompactReader {
         let mut by_base: Vec<(u64, u16)> =
             bases.iter().enumerate().map(|(number, &(base, _))| (base, number as u16)).collect();
         by_base.sort_unstable();
-        let decompressor =
-            zstd::bulk::Decompressor::new().map_err(|error| Error::io("zstd cannot be set up", error))?;
+        let decompressor = zstd::bulk::Decompressor::new()
+            .map_err(|error| Error::io("zstd cannot be initialised", error))?;
         Ok(CompactReader {
             header,
             ahead,
@@ -72,7 +72,7 @@ impl CompactReader {
     /// Adds the records of a block, or returns the reason for rejecting the block.
     fn block(&mut self, head: &BlockHead, stored: &[u8], batch: &mut Batch) -> Result<(), &'static str> {
         if crc32c::crc32c(stored) != head.payload_crc {
-            return Err("its records are damaged (the checksum does not fit)");
+            return Err("its records are damaged (checksum mismatch)");
         }
         let mut payload = std::mem::take(&mut self.payload);
         payload.clear();
@@ -100,7 +100,7 @@ impl CompactReader {
     ) -> Result<(), &'static str> {
         let begin = batch.records.len();
         if head.first < self.last {
-            return Err("it begins before the block before it ended");
+            return Err("its first record is before the last record of the block before");
         }
         let mut before = Before::new(head.first);
         batch.records.reserve(head.records as usize);
@@ -115,7 +115,7 @@ impl CompactReader {
             });
             let Some(raw) = raw else {
                 batch.records.truncate(begin);
-                return Err("a record in it makes no sense");
+                return Err("a record is invalid");
             };
             batch.records.push(raw);
         }
@@ -196,7 +196,9 @@ impl Decode for CompactReader {
         if seen.is_empty() {
             self.ended = true;
             batch.problems.note(number, || {
-                "it is missing, and so is the end: the writer of the trace was interrupted; all before is read".to_owned()
+                "the block is missing, and so is the end: the writer of the trace was interrupted; all \
+                 earlier blocks were read"
+                    .to_owned()
             })?;
             return Ok(false);
         }
@@ -207,13 +209,13 @@ impl Decode for CompactReader {
             if end.records != self.records {
                 let (found, told) = (self.records, end.records);
                 batch.problems.note(number, || {
-                    format!("the end tells of {told} records, and blocks with {found} were there")
+                    format!("the end says {told} records, and {found} were found in blocks")
                 })?;
             }
             if end.dropped > 0 {
                 let dropped = end.dropped;
                 batch.problems.note(number, || {
-                    format!("{dropped} requests are missing in the trace: its recorder had no room for them")
+                    format!("{dropped} requests are missing in the trace: the recorder's buffer was full")
                 })?;
             }
             self.finish(source, batch)?;
@@ -238,7 +240,10 @@ impl Decode for CompactReader {
             source.skip(there);
             self.ended = true;
             batch.problems.note(number, || {
-                format!("{there} of its {whole} bytes are there: the writer of the trace was interrupted; all before is read")
+                format!(
+                    "{there} of its {whole} bytes are present: the writer of the trace was interrupted; all \
+                     earlier blocks were read"
+                )
             })?;
             return Ok(false);
         }
@@ -251,7 +256,7 @@ impl Decode for CompactReader {
         source.skip(whole);
         if let Err(reason) = read {
             let records = head.records;
-            batch.problems.note(number, || format!("{reason}; its {records} records are left out"))?;
+            batch.problems.note(number, || format!("{reason}; its {records} records are skipped"))?;
         }
         self.number += 1;
         Ok(true)

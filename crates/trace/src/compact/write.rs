@@ -65,7 +65,7 @@ impl<W: Write> CompactWriter<W> {
         let Request { op, offset, len } = arrival.request;
         let refused = |reason| io::Error::new(io::ErrorKind::InvalidInput, format!("{arrival:?}: {reason}"));
         if arrival.at.0 < self.end.last {
-            return Err(refused("it comes before the record before it"));
+            return Err(refused("the record's time is before the time of the record before"));
         }
         let raw = Raw { at: 0, device: 0, op, offset: offset.0, len: len.0, number: 0 };
         check(Some(raw)).map_err(refused)?;

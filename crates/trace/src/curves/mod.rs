@@ -84,7 +84,7 @@ impl FromStr for Eviction {
     fn from_str(text: &str) -> Result<Eviction, String> {
         Eviction::ALL.into_iter().find(|eviction| eviction.name() == text).ok_or_else(|| {
             let names = Eviction::ALL.map(Eviction::name).join(", ");
-            format!("'{text}' is no eviction: use one of {names}")
+            format!("'{text}' is not an eviction: use one of {names}")
         })
     }
 }

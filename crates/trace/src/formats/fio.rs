@@ -92,8 +92,7 @@ impl LineFormat for Fio {
     }
 }
 
-const NO_ACTION: Reason =
-    "no action that is known: read, write, trim, sync, datasync, wait, add, open, close";
+const NO_ACTION: Reason = "no known action: read, write, trim, sync, datasync, wait, add, open, close";
 
 /// Returns the index of the action among the fields, and the name of the file before the action. The name may
 /// contain blanks: the action is the first known word followed only by numbers.

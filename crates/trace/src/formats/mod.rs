@@ -89,6 +89,7 @@ pub(crate) fn decoder(format: Format, options: &Options, beginning: &[u8]) -> Re
 
 fn not_that(format: Format, beginning: &str) -> Error {
     Error::Unrecognised(format!(
-        "the trace is not of format {format}: it does not begin with {beginning}; leave the format out to have it detected"
+        "the trace does not have format {format}: it does not begin with {beginning}; leave the format out \
+         for detection"
     ))
 }

@@ -92,8 +92,9 @@ impl Srt {
             (Some(_), Some(version)) => return Err(unsupported(version)),
             (None, _) => {
                 return Err(Error::Unrecognised(
-                    "the trace is not of format srt: it begins neither with a heading that has a tracedate and ends with a form \
-                     feed, nor with a record of version 1 to 4; leave the format out to have it detected"
+                    "the trace does not have format srt: it begins neither with a heading that has a \
+                     tracedate and ends with a form feed, nor with a record of version 1 to 4; leave the \
+                     format out for detection"
                         .to_owned(),
                 ));
             }
@@ -109,9 +110,9 @@ fn version(record: &[u8]) -> Option<u64> {
 
 fn unsupported(version: u64) -> Error {
     Error::Unrecognised(format!(
-        "the trace is HP's SRT with records of version {version}, of which the layout is not published: versions 1 to 4 are read; \
-         convert it with srt2ds and ds2txt of HP's DataSeries, and its columns to those of format spc (device, sector, bytes, r or \
-         w, seconds)"
+        "the trace is HP's SRT with records of version {version}, whose layout is not published: versions 1 \
+         to 4 are supported; convert it with srt2ds and ds2txt of HP's DataSeries, and its columns to the \
+         columns of format spc (device, sector, bytes, r or w, seconds)"
     ))
 }
 

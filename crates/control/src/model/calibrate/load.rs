@@ -77,10 +77,8 @@ impl Load {
             self.device.flush().await?;
         }
         run.value(measure).ok_or_else(|| {
-            let problem = format!(
-                "not one request of {} ended in {time}: give it more time with --seconds",
-                measure.len()
-            );
+            let problem =
+                format!("no request of {} ended in {time}: allow more time with --seconds", measure.len());
             Error::new(ErrorKind::Invalid, problem)
         })
     }

@@ -68,7 +68,7 @@ pub(crate) fn find_disk(state: &StateDir, record: &VolumeRecord, found: &Found) 
         (_, [one, two, ..]) => Err(several(name, one, two)),
         (_, [one]) => {
             let (was, is) = (recorded.display(), one.display());
-            tracing::warn!("the disk that volume '{name}' adopted was at {was}, and is at {is} now");
+            tracing::warn!("the disk that volume '{name}' adopted has moved from {was} to {is}");
             at(one.clone(), None)
         }
     }
@@ -89,8 +89,10 @@ pub fn return_disk(state: &StateDir, name: &VolumeName, device: DeviceId, path: 
     let (path, recorded) = (absolute(path)?, noted.path.clone().unwrap_or_default());
     let shown = path.display();
     let wanted = find(state, &record)?.known_disk().ok_or_else(|| {
-        let problem =
-            format!("no device of volume '{name}' is there that knows its disk: bring one back first");
+        let problem = format!(
+            "no device of volume '{name}' with the identity of its disk is attached: attach such a \
+             device first"
+        );
         Error::new(ErrorKind::Degraded, problem)
     })?;
     if is_gone(&path) {
@@ -102,10 +104,10 @@ pub fn return_disk(state: &StateDir, name: &VolumeName, device: DeviceId, path: 
         Some(Likeness::Another) => Some(format!("{shown} is not the disk that volume '{name}' adopted")),
         Some(Likeness::Doubtful) if recorded != path && compare(&recorded) == Some(Likeness::Same) => {
             let recorded = recorded.display();
-            Some(format!("{shown} is not as volume '{name}' left its disk, and {recorded} is"))
+            Some(format!("{shown} has changed since volume '{name}' used its disk, and {recorded} has not"))
         }
         Some(_) if is_of_another(state, &record, &path, Instant::now() + RECORDED) => {
-            Some(format!("{shown} is the disk of another volume, and holds what that volume knows"))
+            Some(format!("{shown} is the disk of another volume, and holds that volume's metadata"))
         }
         Some(_) => None,
     };
@@ -198,8 +200,8 @@ fn is_gone(path: &Path) -> bool {
 
 fn several(name: &VolumeName, one: &Path, two: &Path) -> Error {
     let problem = format!(
-        "{} and {} may both be the disk that volume '{name}' adopted, one a copy of the other: take the copy away \
-         (nothing was changed)",
+        "{} and {} may both be the disk that volume '{name}' adopted, one a copy of the other: detach the \
+         copy (nothing was changed)",
         one.display(),
         two.display()
     );
@@ -221,12 +223,13 @@ fn describe_lack(
     let command = |path: &str| format!("braid device return {name} {id} {path}");
     match doubtful.first() {
         Some(path) => format!(
-            "{what}; {} may be the disk, changed or too little known: if it is, {}",
+            "{what}; {} may be the disk, but was changed or cannot be identified with certainty: if it is \
+             the disk, {}",
             path.display(),
             command(&quoted(path))
         ),
         None => format!(
-            "{what}; attach the disk, under any name, and try again; if it lies in another directory: {}",
+            "{what}; attach the disk, under any name, and try again; if the disk is in another directory: {}",
             command("PATH")
         ),
     }

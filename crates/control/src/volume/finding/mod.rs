@@ -151,7 +151,7 @@ pub(crate) fn find(state: &StateDir, record: &VolumeRecord) -> Result<Found> {
         let elsewhere = places::elsewhere(state, record);
         let denied = sightings.add_all(&elsewhere, &look_at(&elsewhere, ELSEWHERE));
         if denied > 0 {
-            tracing::warn!("{denied} devices could not be looked at, which other users own");
+            tracing::warn!("{denied} devices of other users could not be inspected: no permission");
         }
         sightings.survey();
         wanted = self::wanted(record, &sightings);
@@ -163,7 +163,7 @@ pub(crate) fn find(state: &StateDir, record: &VolumeRecord) -> Result<Found> {
             Some(claim) => Whereabouts::At(claim.path.clone(), Box::new(record_of(claim, noted))),
             None => Whereabouts::Nowhere(lack(&sightings, place, at.map(|at| (&paths[at], &looks[at])))),
         };
-        let unknown = || "a device whose path is not known".to_owned();
+        let unknown = || "a device with an unknown path".to_owned();
         let recorded =
             noted.and_then(|noted| noted.path.as_ref()).map_or_else(unknown, |p| p.display().to_string());
         Ok(Place { id: DeviceId(place as u16), state, recorded })
@@ -207,7 +207,7 @@ fn lack(sightings: &Sightings, place: usize, recorded: Option<(&PathBuf, &Look)>
     let older = sightings.refused(place);
     let with_older = |why: String| [&[why], &older[..]].concat().join("; ");
     let Some((path, look)) = recorded else {
-        return Lack::Away(with_older(format!("d{place} has no path that is known")));
+        return Lack::Away(with_older(format!("d{place} has no known path")));
     };
     let shown = path.display();
     match look {

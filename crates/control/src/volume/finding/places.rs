@@ -63,7 +63,7 @@ fn beside(folder: PathBuf) -> Vec<PathBuf> {
         Some((paths, false)) => paths,
         Some((paths, true)) => {
             tracing::warn!(
-                "{} holds more than {MOST_BESIDE} entries: not all were looked at",
+                "{} holds more than {MOST_BESIDE} entries: the search skipped the rest",
                 shown.display()
             );
             paths

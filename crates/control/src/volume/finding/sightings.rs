@@ -129,7 +129,8 @@ impl Sightings {
             Some(other) => {
                 let (one, two) = (first.path.display(), other.path.display());
                 let problem = format!(
-                    "{one} and {two} are both device d{place} of volume '{volume}', one a copy of the other: take one of them away (nothing was changed)"
+                    "{one} and {two} are both device d{place} of volume '{volume}', one a copy of the \
+                     other: detach one of them (nothing was changed)"
                 );
                 Err(Error::new(ErrorKind::Invalid, problem))
             }

@@ -194,7 +194,8 @@ async fn read_proof<D: Device>(
         read |= failed.is_none() || found.is_some();
         if let (Some(error), Some(_)) = (&failed, &found) {
             warning = Some(format!(
-                "a page of the journal's proof on {device} cannot be read, and the other one counts ({error}); replace {device} soon"
+                "a page of the journal's proof on {device} cannot be read, and the other page counts \
+                 ({error}); replace {device} soon"
             ));
         }
         (newest, unread) = (newest.max(found), unread.or(failed));

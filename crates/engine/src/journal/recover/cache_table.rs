@@ -270,9 +270,7 @@ impl<D: Device> Reader<'_, D> {
         })?;
         match beyond {
             None => Ok((sequence, found)),
-            Some(block) => {
-                Err(Invalid::Value(format!("a cache table speaks of {block:?}, beyond the volume")))
-            }
+            Some(block) => Err(Invalid::Value(format!("a cache table names {block:?}, beyond the volume"))),
         }
     }
 

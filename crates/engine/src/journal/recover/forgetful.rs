@@ -40,9 +40,9 @@ impl Forgetful {
     pub fn describe(&self, name: &str, volume: &str) -> String {
         let Forgetful { device, ends, had } = self;
         format!(
-            "{name} (device {device} of volume '{volume}') lost writes that it had flushed: its journal ends with batch \
-             {ends}, and had batch {had}; the device lies about flushes, or was restored to an older state: switch off its \
-             write cache, or replace it"
+            "{name} (device {device} of volume '{volume}') lost writes that it had flushed: its journal \
+             ends with batch {ends}, and had batch {had}; the device acknowledges flushes without executing \
+             them, or was restored to an older state: disable its write cache, or replace the device"
         )
     }
 }

@@ -214,7 +214,7 @@ pub(crate) async fn check_image<D: Device>(source: &Source<'_, D>, image: u8) ->
             let problem = match (read, buf.with_bytes(|bytes| decode(page, bytes))) {
                 (Err(error), _) => error.to_string(),
                 (Ok(()), Err(invalid)) => invalid.to_string(),
-                (Ok(()), Ok(_)) => "not valid when it was read first".to_owned(),
+                (Ok(()), Ok(_)) => "invalid at the first read".to_owned(),
             };
             problems.push(format!("map image {image} on {device}, page {page} at byte {}: {problem}", at.0));
         }

@@ -64,7 +64,7 @@ pub(super) fn apply<D: Device>(
             Some(changed) => count += u64::from(changed),
             None if source.mode == Mode::Repair => {}
             None => {
-                let text = format!("the pending log puts {block:?} where another block lies");
+                let text = format!("the pending log puts {block:?} into the place of another block");
                 return Err(corrupt(source.superblock, text));
             }
         }
@@ -104,7 +104,7 @@ fn last<D: Device>(
             Record::Extra(block, extra) if block.0 < shape.blocks() => {
                 last.blocks.insert(block, extra.filter(|extra| extra.dirty && is_there(extra)));
             }
-            other => return Err(format!("it says of the volume what cannot be: {other:?}")),
+            other => return Err(format!("the pending log has an impossible state of the volume: {other:?}")),
         }
     }
     Ok(last)

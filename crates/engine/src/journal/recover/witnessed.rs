@@ -99,8 +99,8 @@ pub(super) async fn read_without_journal<D: Device>(
         return Err(unread(source.superblock, what, &error));
     }
     let warning = format!(
-        "the witness of the lost journal could not be read from {device} ({error}): what was flushed since the last checkpoint may \
-         read as zeros or as older bytes"
+        "the witness of the lost journal could not be read from {device} ({error}): data flushed since the \
+         last checkpoint may read as zeros or as older bytes"
     );
     Ok((newest, Some(warning)))
 }
@@ -124,13 +124,15 @@ pub(super) fn refuse_lost_batches<D: Device>(
     };
     let name = &source.superblock.name;
     let text = format!(
-        "the journal of volume '{name}' on {journal} lacks {} batch(es) that were promised: it ends with batch {newest}, and {by} has noted batch {promised}; {journal} has lost \
-         what it had said was durable, or was restored to an older state",
+        "the journal of volume '{name}' on {journal} lacks {} batch(es) that were promised: it ends with \
+         batch {newest}, and {by} has recorded batch {promised}; {journal} has lost acknowledged durable \
+         writes, or was restored to an older state",
         promised - newest
     );
     if source.mode == Mode::Strict {
         let remedy = format!(
-            "bring the device back as it was, or go on with what is there: braid check {name} --repair; replace {journal}, or switch off its write cache"
+            "bring the device back in its former state, or continue with the present data: braid check \
+             {name} --repair; replace {journal}, or disable its write cache"
         );
         return Err(Error::new(ErrorKind::Corrupt, format!("{text}: {remedy} (nothing was changed)")));
     }
@@ -169,7 +171,7 @@ pub(super) fn refuse_lost_witness<D: Device>(
         return Ok(());
     }
     let (device, number, name) = (page.device, page.number, &superblock.name);
-    let known = format!("page {number} of opening {epoch}, as the journal on {journal} knows");
+    let known = format!("page {number} of opening {epoch}, according to the journal on {journal}");
     let (text, error) = match (&pages.unread, &pages.newest, pages.both_invalid()) {
         (Some(error), ..) => {
             let what = format!("the witness on {device} (with {known})");
@@ -177,13 +179,13 @@ pub(super) fn refuse_lost_witness<D: Device>(
         }
         (None, Some(found), _) => {
             let text = format!(
-                "{device} of volume '{name}' lost what it had said was durable, or was restored to an older state: its \
-                 witness has page {} of opening {}, and had {known}",
+                "{device} of volume '{name}' lost acknowledged durable writes, or was restored to an older \
+                 state: its witness has page {} of opening {}, and had {known}",
                 found.number, found.epoch
             );
             let remedy = format!(
-                "bring the device back as it was, or go on with what is there: braid check {name} --repair; replace \
-                 {device}, or switch off its write cache"
+                "bring the device back in its former state, or continue with the present data: braid check \
+                 {name} --repair; replace {device}, or disable its write cache"
             );
             let refused = format!("{text}; {LOST}: {remedy} (nothing was changed)");
             (text, Error::new(ErrorKind::Corrupt, refused))
@@ -202,4 +204,4 @@ pub(super) fn refuse_lost_witness<D: Device>(
 }
 
 /// Consequence of a lost witness, for messages.
-const LOST: &str = "what was flushed since may read as zeros or as older bytes";
+const LOST: &str = "data flushed since may read as zeros or as older bytes";

@@ -54,7 +54,7 @@ impl Uses {
         load::drive(setup, &mut noted, &mut |_| ())?;
         if noted.end > blocks {
             return Err(Error::setup(
-                "the load asks for bytes beyond the end of the volume: use a larger one",
+                "the load has requests beyond the end of the volume: use a larger volume",
             ));
         }
         let mut starts = vec![0u32; blocks + 1];
@@ -64,7 +64,8 @@ impl Uses {
             starts[read.first as usize + 1..=read.end as usize].iter_mut().for_each(|count| *count += 1);
             if total > MOST_USES {
                 return Err(Error::setup(format!(
-                    "the load reads more than {MOST_USES} blocks, all of which the bound keeps in memory: use a shorter load"
+                    "the load reads more than {MOST_USES} blocks, the limit of the bound's memory: use a \
+                     shorter load"
                 )));
             }
         }

@@ -370,7 +370,8 @@ impl<S: Server> Driver<'_, S> {
         }
         if self.begun == MOST_REQUESTS {
             return Err(Error::setup(format!(
-                "the load has more than {MOST_REQUESTS} requests, all of which the bound keeps in memory: use a shorter load"
+                "the load has more than {MOST_REQUESTS} requests, the limit of the bound's memory: use a \
+                 shorter load"
             )));
         }
         if let From::Requests(unjudged) = self.judged_from
