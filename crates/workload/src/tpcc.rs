@@ -126,7 +126,7 @@ struct Constants {
 
 /// Effect of a type of transaction on the database.
 #[derive(Clone, Copy)]
-struct Kind {
+struct TransactionType {
     share: f64,
     keying: f64,
     think: f64,
@@ -148,7 +148,7 @@ const fn rows(stock: u32, customers: u32, orders: u32) -> Rows {
     Rows { stock, customers, orders }
 }
 
-const NEW_ORDER: Kind = Kind {
+const NEW_ORDER: TransactionType = TransactionType {
     share: 0.45,
     keying: 18.0,
     think: 12.0,
@@ -156,7 +156,7 @@ const NEW_ORDER: Kind = Kind {
     changed: rows(10, 0, 1),
     log: Bytes(16 << 10),
 };
-const PAYMENT: Kind = Kind {
+const PAYMENT: TransactionType = TransactionType {
     share: 0.43,
     keying: 3.0,
     think: 12.0,
@@ -164,7 +164,7 @@ const PAYMENT: Kind = Kind {
     changed: rows(0, 1, 0),
     log: Bytes(8 << 10),
 };
-const ORDER_STATUS: Kind = Kind {
+const ORDER_STATUS: TransactionType = TransactionType {
     share: 0.04,
     keying: 2.0,
     think: 10.0,
@@ -172,7 +172,7 @@ const ORDER_STATUS: Kind = Kind {
     changed: rows(0, 0, 0),
     log: Bytes::ZERO,
 };
-const DELIVERY: Kind = Kind {
+const DELIVERY: TransactionType = TransactionType {
     share: 0.04,
     keying: 2.0,
     think: 5.0,
@@ -180,7 +180,7 @@ const DELIVERY: Kind = Kind {
     changed: rows(0, 10, 10),
     log: Bytes(8 << 10),
 };
-const STOCK_LEVEL: Kind = Kind {
+const STOCK_LEVEL: TransactionType = TransactionType {
     share: 0.04,
     keying: 2.0,
     think: 5.0,
@@ -188,7 +188,7 @@ const STOCK_LEVEL: Kind = Kind {
     changed: rows(0, 0, 0),
     log: Bytes::ZERO,
 };
-const KINDS: [Kind; 5] = [NEW_ORDER, PAYMENT, ORDER_STATUS, DELIVERY, STOCK_LEVEL];
+const KINDS: [TransactionType; 5] = [NEW_ORDER, PAYMENT, ORDER_STATUS, DELIVERY, STOCK_LEVEL];
 
 struct Terminal {
     plan: Plan,
@@ -202,7 +202,7 @@ struct Terminal {
     /// Orders of this district so far.
     orders: u64,
     /// The present transaction, and its remaining rows.
-    kind: Kind,
+    kind: TransactionType,
     read: Rows,
     changed: Rows,
     commit: Commit,
