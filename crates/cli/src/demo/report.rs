@@ -8,7 +8,7 @@ use serde::Serialize;
 
 /// One policy at one number of clients.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Run {
+pub struct DbenchRun {
     /// With its settings, as it was given.
     pub policy: String,
     /// Clients of the workload.
@@ -23,17 +23,17 @@ pub struct Run {
     pub volume: Interval,
 }
 
-impl Run {
+impl DbenchRun {
     /// Brings together what the workload and what the daemon says.
-    pub fn new(policy: &str, clients: u32, outcome: Outcome, volume: Interval) -> Run {
+    pub fn new(policy: &str, clients: u32, outcome: Outcome, volume: Interval) -> DbenchRun {
         let Outcome { throughput_mb_per_second, operation_ms_mean, operation_ms_max } = outcome;
         let policy = policy.to_owned();
-        Run { policy, clients, throughput_mb_per_second, operation_ms_mean, operation_ms_max, volume }
+        DbenchRun { policy, clients, throughput_mb_per_second, operation_ms_mean, operation_ms_max, volume }
     }
 
     /// The run in a line, when it has just ended.
     pub fn line(&self) -> String {
-        let Run { policy, clients, throughput_mb_per_second, .. } = self;
+        let DbenchRun { policy, clients, throughput_mb_per_second, .. } = self;
         format!("  {policy}, {}: {throughput_mb_per_second:.0} MB/s", count(*clients, "client"))
     }
 }
@@ -46,14 +46,14 @@ pub struct Report {
     /// Why figures do not count, and the remedy; none if all count.
     pub too_slow: Option<String>,
     /// The runs, in their order.
-    pub runs: Vec<Run>,
+    pub runs: Vec<DbenchRun>,
     /// From the start of the first to the end of the last.
     pub wall_seconds: f64,
 }
 
 impl Report {
     /// Of all runs.
-    pub fn new(conditions: Vec<String>, runs: Vec<Run>, wall_seconds: f64) -> Report {
+    pub fn new(conditions: Vec<String>, runs: Vec<DbenchRun>, wall_seconds: f64) -> Report {
         let named = runs
             .iter()
             .map(|run| (format!("{} with {}", run.policy, count(run.clients, "client")), &run.volume));
@@ -97,7 +97,7 @@ impl Report {
     }
 }
 
-fn pair(run: &Run, figure: impl Fn(&super::measure::DeviceInterval) -> Option<String>) -> String {
+fn pair(run: &DbenchRun, figure: impl Fn(&super::measure::DeviceInterval) -> Option<String>) -> String {
     let each = run.volume.devices.iter().map(|device| figure(device).unwrap_or_else(|| "-".to_owned()));
     each.collect::<Vec<_>>().join(" / ")
 }
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     /// A run whose SSD is so late, and whose disk is idle.
-    fn run(policy: &str, clients: u32, lateness_us: u64) -> Run {
+    fn run(policy: &str, clients: u32, lateness_us: u64) -> DbenchRun {
         let mut volume = interval(lateness_us);
         let [ssd, hdd] = &mut volume.devices[..] else { panic!("two devices") };
         (ssd.data_share, ssd.requests_share, ssd.flushes) = (1.0, 1.0, 50);
@@ -125,7 +125,7 @@ mod tests {
         (hdd.requests, hdd.requests_share) = (0, 0.0);
         let outcome =
             Outcome { throughput_mb_per_second: 61.6, operation_ms_mean: 0.09, operation_ms_max: 14.7 };
-        Run::new(policy, clients, outcome, volume)
+        DbenchRun::new(policy, clients, outcome, volume)
     }
 
     #[test]

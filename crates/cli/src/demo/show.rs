@@ -24,7 +24,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// How long, how many, on what and where.
 #[derive(Args)]
-pub struct Settings {
+pub struct ShowSettings {
     /// Runs of three seconds: does everything work here?
     #[arg(long)]
     quick: bool,
@@ -47,7 +47,7 @@ pub struct Settings {
 
 /// One policy.
 #[derive(Serialize)]
-pub struct Run {
+pub struct CommitRun {
     policy: String,
     clients: u32,
     measured_seconds: f64,
@@ -59,7 +59,7 @@ pub struct Run {
     volume: Interval,
 }
 
-impl Run {
+impl CommitRun {
     /// A row: what it was called, and its figure.
     pub fn row(&self, name: &str) -> String {
         format!("{name} {:>8.0}{} commits/s", self.commits_per_second, mark(&self.volume))
@@ -67,7 +67,7 @@ impl Run {
 }
 
 /// Why figures do not count, and the remedy; nothing if all count.
-pub fn too_slow(runs: &[Run]) -> Option<String> {
+pub fn too_slow(runs: &[CommitRun]) -> Option<String> {
     late::too_slow(runs.iter().map(|run| (run.policy.clone(), &run.volume)))
 }
 
@@ -79,7 +79,7 @@ pub struct Show {
     pub time: Duration,
 }
 
-impl Settings {
+impl ShowSettings {
     /// Sets the stage, has `play` show what it shows, which takes so many seconds beside the runs, and
     /// removes everything. Gives the seconds that all took, too. What is wrong with the machine or the words
     /// is told before anything is made.
@@ -117,13 +117,13 @@ impl Show {
         volume: &Volume<'_>,
         writers: &Writers,
         tell: impl FnMut(u64) -> Result<()>,
-    ) -> Result<Run> {
+    ) -> Result<CommitRun> {
         self.stage.now(policy);
         let before = volume.status()?;
         let (measured_seconds, commits_per_second) = writers.watch(&self.stage, self.time, tell)?;
         let interval = Interval::between(&before, &volume.status()?);
         self.stage.say(&format!("  {policy}: {commits_per_second:.0} commits/s"));
-        Ok(Run {
+        Ok(CommitRun {
             policy: policy.to_owned(),
             clients: self.clients,
             measured_seconds,
