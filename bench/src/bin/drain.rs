@@ -68,7 +68,7 @@ fn main() -> Result<()> {
     for (ssd, hdd) in pairs {
         for removal in [Removal::Drain, Removal::Lost, Removal::Return] {
             for load in [Load::Idle, Load::Oltp, Load::Files] {
-                let [alone, beside, rate, sequential] = measure(seed, (ssd, hdd), removal, load)?;
+                let [alone, beside, rate, sequential] = measure(seed, ssd, hdd, removal, load)?;
                 let cost = if load == Load::Idle {
                     "-".to_owned()
                 } else {
@@ -99,7 +99,7 @@ fn drive(world: &World, class: DeviceClass, model: &str, size: Bytes, seed: u64)
 }
 
 /// In MB/s: guests alone, guests beside the removal, the removal, the disk's sequential reads.
-fn measure(seed: u64, (ssd, hdd): (&str, &str), removal: Removal, load: Load) -> Result<[f64; 4]> {
+fn measure(seed: u64, ssd: &str, hdd: &str, removal: Removal, load: Load) -> Result<[f64; 4]> {
     let world = World::in_order(seed);
     let mut drives = vec![drive(&world, DeviceClass::Ssd, ssd, GIB * 8, 0)?];
     for place in 1..4 {

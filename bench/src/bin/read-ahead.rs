@@ -42,7 +42,17 @@ const LOADS: [&str; 21] = [
 const REQUESTS: u64 = 40_000;
 
 /// SSDs and disks of a volume, and its policy.
-const VOLUMES: [(u32, u32, &str); 3] = [(1, 0, "ssd-only"), (0, 1, "hdd-only"), (2, 2, "stripe")];
+struct Devices {
+    ssds: u32,
+    disks: u32,
+    policy: &'static str,
+}
+
+const VOLUMES: [Devices; 3] = [
+    Devices { ssds: 1, disks: 0, policy: "ssd-only" },
+    Devices { ssds: 0, disks: 1, policy: "hdd-only" },
+    Devices { ssds: 2, disks: 2, policy: "stripe" },
+];
 
 fn main() -> Result<()> {
     let wanted = variable("LOADS", "");
@@ -66,7 +76,7 @@ fn row(name: &str, load: &Load, speed: f64) -> Result<()> {
     print!("| `{name}` |");
     for volume in VOLUMES {
         let ahead: Bytes = variable("AHEAD", "32MiB").parse().map_err(anyhow::Error::msg)?;
-        let setups = [Bytes::ZERO, ahead].map(|ahead| setup(volume, load, speed, ahead));
+        let setups = [Bytes::ZERO, ahead].map(|ahead| setup(&volume, load, speed, ahead));
         let setups = setups.into_iter().collect::<Result<Vec<Setup>>>()?;
         let runs: Vec<Outcome> =
             sweep(&setups, None, |_| ()).into_iter().map(|run| Ok(run?.outcome)).collect::<Result<_>>()?;
@@ -77,9 +87,11 @@ fn row(name: &str, load: &Load, speed: f64) -> Result<()> {
     Ok(())
 }
 
-fn setup((ssds, disks, policy): (u32, u32, &str), load: &Load, speed: f64, ahead: Bytes) -> Result<Setup> {
-    let kinds =
-        [(DeviceClass::Ssd, ssds, "SSD", "sata-ssd"), (DeviceClass::Hdd, disks, "HDD", "barracuda-7200.12")];
+fn setup(volume: &Devices, load: &Load, speed: f64, ahead: Bytes) -> Result<Setup> {
+    let kinds = [
+        (DeviceClass::Ssd, volume.ssds, "SSD", "sata-ssd"),
+        (DeviceClass::Hdd, volume.disks, "HDD", "barracuda-7200.12"),
+    ];
     let mut devices = Vec::new();
     for (class, count, name, usual) in kinds.into_iter().filter(|(_, count, ..)| *count > 0) {
         let text = format!("300GB,model={},count={count}", variable(name, usual));
@@ -93,6 +105,6 @@ fn setup((ssds, disks, policy): (u32, u32, &str), load: &Load, speed: f64, ahead
         outstanding: 1 << 16,
         interval: Some(Nanos::from_secs(3600)),
         ahead,
-        ..Setup::new(devices, policy, load.clone())
+        ..Setup::new(devices, volume.policy, load.clone())
     })
 }

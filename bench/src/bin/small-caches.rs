@@ -52,7 +52,7 @@ fn main() -> Result<()> {
     println!("| load, with an SSD for {shares} % | {} |", policies.join(" | "));
     println!("|---|{}", "---|".repeat(policies.len()));
     for (load, is_open) in LOADS.into_iter().filter(|(load, _)| is_wanted(load)) {
-        row(load, (&Load::Workload(load.to_owned()), 1.0), is_open, &policies, &shares)?;
+        row(load, &Load::Workload(load.to_owned()), 1.0, is_open, &policies, &shares)?;
     }
     let folder = folder();
     if !folder.exists() {
@@ -60,22 +60,22 @@ fn main() -> Result<()> {
         return Ok(());
     }
     for &(file, name, speed) in TRACES.iter().filter(|(_, name, _)| is_wanted(name)) {
-        row(name, (&Load::Trace(Trace::new(folder.join(file))), speed), true, &policies, &shares)?;
+        row(name, &Load::Trace(Trace::new(folder.join(file))), speed, true, &policies, &shares)?;
     }
     Ok(())
 }
 
-fn row(name: &str, load: (&Load, f64), is_open: bool, policies: &[String], shares: &str) -> Result<()> {
+fn row(name: &str, load: &Load, speed: f64, is_open: bool, policies: &[String], shares: &str) -> Result<()> {
     let time = |outcome: &Outcome| match is_open {
         true => outcome.all.latency.mean,
         false => 1.0 / outcome.requests_per_second,
     };
-    let alone = run(&[setup("hdd-only", None, load)?])?;
+    let alone = run(&[setup("hdd-only", None, load, speed)?])?;
     let alone = time(alone.first().context("one run for one setup")?);
     print!("| `{name}` |");
     for policy in policies {
         let setups: Result<Vec<Setup>> =
-            shares.split(',').map(|share| setup(policy, Some(share), load)).collect();
+            shares.split(',').map(|share| setup(policy, Some(share), load, speed)).collect();
         let ratios: Vec<String> =
             run(&setups?)?.iter().map(|outcome| format!("{:.2}", time(outcome) / alone)).collect();
         print!(" {} |", ratios.join(", "));
@@ -88,7 +88,7 @@ fn run(setups: &[Setup]) -> Result<Vec<Outcome>> {
     sweep(setups, None, |_| ()).into_iter().map(|run| Ok(run?.outcome)).collect()
 }
 
-fn setup(policy: &str, share: Option<&str>, (load, speed): (&Load, f64)) -> Result<Setup> {
+fn setup(policy: &str, share: Option<&str>, load: &Load, speed: f64) -> Result<Setup> {
     let disk = format!("73GB,model={}", variable("HDD", "cheetah-15k5"));
     let mut devices = vec![DeviceSetup::parse(DeviceClass::Hdd, &disk)?];
     if let Some(share) = share {

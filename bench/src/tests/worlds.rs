@@ -187,6 +187,15 @@ struct Config {
     requests: u64,
 }
 
+/// Measured speed of a load.
+#[derive(Clone, Copy)]
+struct Speed {
+    /// Requests per second.
+    rate: f64,
+    /// Mean, in nanoseconds.
+    latency: f64,
+}
+
 const SSDS: [&str; 6] = ["x25-m", "x25-e", "memoright-gt", "transcend-16g", "sata-ssd", "nvme-ssd"];
 const DISKS: [&str; 4] = ["mba3073", "cheetah-15k5", "barracuda-7200.12", "exos-x20"];
 
@@ -213,8 +222,8 @@ impl Config {
         by_name(self.models[place]).unwrap().class
     }
 
-    /// Runs as `braid simulate` does. Returns requests per second, and their mean latency.
-    fn simulated(&self) -> (f64, f64) {
+    /// Runs as `braid simulate` does.
+    fn simulated(&self) -> Speed {
         let Config { policy, size, filled, len, reads, clients, warm_up, requests, .. } = self;
         let device = |place: usize| {
             let text = format!("{},model={}", size.0, self.models[place]);
@@ -228,12 +237,12 @@ impl Config {
             ..Setup::new((0..self.models.len()).map(device).collect(), policy, LabLoad::Workload(load))
         };
         let outcome = simulate(&setup).unwrap().outcome;
-        (outcome.requests_per_second, outcome.all.latency.mean)
+        Speed { rate: outcome.requests_per_second, latency: outcome.all.latency.mean }
     }
 
     /// Runs as `braid create`, `braid serve` and a client do: the client writes the volume in order and then
     /// runs the load.
-    async fn served<R: Runtime>(&self, rt: &R) -> (f64, f64, Lateness) {
+    async fn served<R: Runtime>(&self, rt: &R) -> (Speed, Lateness) {
         let build = |place: usize| {
             let memory = MemoryDevice::new(self.size, self.class(place)).unwrap();
             let model = by_name(self.models[place]).unwrap().build(self.size, 7 + place as u64);
@@ -248,10 +257,10 @@ impl Config {
         let volume = Volume::open(rt.clone(), devices.clone(), open).await.unwrap().0;
         self.fill(&volume).await;
         devices.iter().for_each(|device| device.reset_lateness());
-        let (per_second, latency) = self.load(rt, &volume).await;
+        let speed = self.load(rt, &volume).await;
         let lateness = devices.iter().map(|device| device.lateness()).max_by_key(Lateness::mean).unwrap();
         volume.close().await.unwrap();
-        (per_second, latency, lateness)
+        (speed, lateness)
     }
 
     async fn fill<R: Runtime, D: Device>(&self, volume: &Volume<R, D>) {
@@ -268,7 +277,7 @@ impl Config {
         volume.flush().await.unwrap();
     }
 
-    async fn load<R: Runtime, D: Device>(&self, rt: &R, volume: &Volume<R, D>) -> (f64, f64) {
+    async fn load<R: Runtime, D: Device>(&self, rt: &R, volume: &Volume<R, D>) -> Speed {
         let arena = Arena::new(MIB * 8);
         let (begun, time, start) = (Cell::new(0), Cell::new(Nanos::ZERO), Cell::new(rt.now()));
         let client = async |client: u64| {
@@ -292,13 +301,15 @@ impl Config {
         };
         join_all((0..self.clients).map(client)).await;
         let count = self.requests as f64;
-        (count / (rt.now() - start.get()).as_secs_f64(), time.get().0 as f64 / count)
+        let rate = count / (rt.now() - start.get()).as_secs_f64();
+        Speed { rate, latency: time.get().0 as f64 / count }
     }
 
     /// Describes throughput and latency of one run as shares of the other's, if either differs by more than a
     /// tenth.
-    fn differ(&self, (rate, latency): (f64, f64), (other_rate, other_latency): (f64, f64)) -> Option<String> {
-        let (rates, latencies) = (other_rate / rate, other_latency / latency);
+    fn differ(&self, simulated: Speed, served: Speed) -> Option<String> {
+        let Speed { rate, latency } = simulated;
+        let (rates, latencies) = (served.rate / rate, served.latency / latency);
         let text = format!(
             "{self:?}: {rate:.0}/s and {:.3} ms simulated, served {rates:.3} and {latencies:.3} times that",
             latency / 1e6
@@ -313,9 +324,9 @@ impl Config {
         let simulated = self.simulated();
         let (world, config) = (World::new(5), self.clone());
         let rt = world.clone();
-        let (rate, latency, _) = world.block_on(async move { config.served(&rt).await });
+        let (served, _) = world.block_on(async move { config.served(&rt).await });
         world.halt();
-        self.differ(simulated, (rate, latency))
+        self.differ(simulated, served)
     }
 
     /// Runs the simulation by its own clock, and the served volume by the machine's clock.
@@ -323,12 +334,12 @@ impl Config {
         let simulated = self.simulated();
         for _ in 0..TRIES {
             let ring = Ring::new(64, &Arena::new(MIB)).unwrap();
-            let (rate, latency, lateness) = ring.block_on(self.served(&ring));
+            let (served, lateness) = ring.block_on(self.served(&ring));
             ring.clear();
-            let late = lateness.mean().0 as f64 / latency;
+            let late = lateness.mean().0 as f64 / served.latency;
             println!("{self:?}: {:.1} % of the latency is lateness", 100.0 * late);
             if late <= Lateness::BOUND {
-                return self.differ(simulated, (rate, latency));
+                return self.differ(simulated, served);
             }
         }
         println!(

@@ -4,6 +4,7 @@
 //! documents.rs  links of the documents, and how long these may be
 //! layers.rs     which crate may import which: the table, and the comparison with the crate graph
 //! licences.rs   under which licences everything that is linked may stand
+//! names.rs      one definition of a type's name in a crate; no tuple parameters
 //! style.rs      length of files, names of rooms, what is left to do
 //! ```
 #![forbid(unsafe_code)]
@@ -11,11 +12,13 @@
 mod documents;
 mod layers;
 mod licences;
+mod names;
 mod style;
 mod workspace;
 
 pub use documents::documents;
 pub use layers::layering;
 pub use licences::licensing;
+pub use names::{names, parameters};
 pub use style::style;
 pub use workspace::{metadata, root};

@@ -15,17 +15,23 @@ const LEFT_TO_DO: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!
 
 /// Faults of the Rust files below `root`: a sentence for each.
 pub fn style(root: &Path) -> Vec<String> {
+    rust_files(root).iter().flat_map(|(file, text)| check(Path::new(file), text)).collect()
+}
+
+/// The Rust files below `root`, sorted: the path of each from there, and its text.
+pub(crate) fn rust_files(root: &Path) -> Vec<(String, String)> {
     let mut files = Vec::new();
     for folder in ["crates", "bench", "fuzz", "python/src"] {
         collect(&root.join(folder), &mut files);
     }
     assert!(files.len() > 50, "the source is where this check looks for it");
     files.sort();
-    files.iter().flat_map(|file| check(file.strip_prefix(root).unwrap_or(file), &read(file))).collect()
-}
-
-fn read(file: &Path) -> String {
-    fs::read_to_string(file).unwrap_or_else(|e| panic!("{} cannot be read: {e}", file.display()))
+    let read = |file: &PathBuf| {
+        let text =
+            fs::read_to_string(file).unwrap_or_else(|e| panic!("{} cannot be read: {e}", file.display()));
+        (file.strip_prefix(root).unwrap_or(file).display().to_string(), text)
+    };
+    files.iter().map(read).collect()
 }
 
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) {

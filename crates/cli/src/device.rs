@@ -17,11 +17,11 @@ use std::path::{Path, PathBuf};
 #[derive(Args)]
 pub struct Arguments {
     #[command(subcommand)]
-    verb: Verb,
+    verb: DeviceVerb,
 }
 
 #[derive(Subcommand)]
-enum Verb {
+enum DeviceVerb {
     Show(ShowArguments),
     Calibrate(CalibrateArguments),
     Add(AddArguments),
@@ -214,13 +214,13 @@ struct CalibrateArguments {
 /// Runs the command.
 pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8> {
     match &arguments.verb {
-        Verb::Show(arguments) => show(arguments, output),
-        Verb::Calibrate(arguments) => run_calibrate(arguments, output),
-        Verb::Add(arguments) => add(state, arguments, output),
-        Verb::Remove(arguments) => remove(state, arguments, output),
-        Verb::Fail(arguments) => fail(state, arguments, output),
-        Verb::Return(arguments) => run_return(state, arguments, output),
-        Verb::Replace(arguments) => run_replace(state, arguments, output),
+        DeviceVerb::Show(arguments) => show(arguments, output),
+        DeviceVerb::Calibrate(arguments) => run_calibrate(arguments, output),
+        DeviceVerb::Add(arguments) => add(state, arguments, output),
+        DeviceVerb::Remove(arguments) => remove(state, arguments, output),
+        DeviceVerb::Fail(arguments) => fail(state, arguments, output),
+        DeviceVerb::Return(arguments) => run_return(state, arguments, output),
+        DeviceVerb::Replace(arguments) => run_replace(state, arguments, output),
     }
 }
 

@@ -123,14 +123,14 @@ pub fn next_place(at: Bytes, ring: Bytes) -> Bytes {
 
 /// A range of the volume in a segment.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Entry {
+pub struct SegmentEntry {
     /// The bytes of the volume.
     pub range: Range<Bytes>,
     /// True if the range is zeros. The segment then stores no bytes for the range.
     pub zeros: bool,
 }
 
-impl Entry {
+impl SegmentEntry {
     /// Bytes that the entry takes in the segment.
     pub fn stored(&self) -> Bytes {
         if self.zeros { Bytes::ZERO } else { self.range.end - self.range.start }
@@ -268,7 +268,12 @@ fn newest(region: &[u8], volume: Uuid) -> Option<(StatePage, &[u8])> {
 }
 
 /// The index page of a segment with these entries, at most [`MOST_ENTRIES`], and these bytes.
-pub fn encode_index(volume: Uuid, number: u64, entries: &[Entry], content: &[u8]) -> [u8; PAGE.as_usize()] {
+pub fn encode_index(
+    volume: Uuid,
+    number: u64,
+    entries: &[SegmentEntry],
+    content: &[u8],
+) -> [u8; PAGE.as_usize()] {
     let raw = RawIndex {
         magic: INDEX_MAGIC,
         crc: U32::ZERO,
@@ -276,7 +281,7 @@ pub fn encode_index(volume: Uuid, number: u64, entries: &[Entry], content: &[u8]
         number: number.into(),
         content: checksum(volume, content).into(),
     };
-    let raw_entry = |entry: &Entry| RawEntry {
+    let raw_entry = |entry: &SegmentEntry| RawEntry {
         start: entry.range.start.0.into(),
         len: ((entry.range.end - entry.range.start).0 as u32).into(),
         zeros: u32::from(entry.zeros).into(),
@@ -289,14 +294,14 @@ pub fn encode_index(volume: Uuid, number: u64, entries: &[Entry], content: &[u8]
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Index {
     /// The entries, in the order of their bytes in the segment.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<SegmentEntry>,
     content: u32,
 }
 
 impl Index {
     /// How many bytes follow the index page.
     pub fn stored(&self) -> Bytes {
-        self.entries.iter().map(Entry::stored).sum()
+        self.entries.iter().map(SegmentEntry::stored).sum()
     }
 
     /// Verifies the bytes that follow the index page.
@@ -324,7 +329,7 @@ pub fn decode_index(bytes: &[u8], volume: Uuid, number: u64, volume_size: Bytes)
             let text = format!("a segment holds {len} at byte {} of a volume of {volume_size}", start.0);
             return Err(Invalid::Value(text));
         };
-        entries.push(Entry { range: start..end, zeros: zeros == 1 });
+        entries.push(SegmentEntry { range: start..end, zeros: zeros == 1 });
     }
     let index = Index { entries, content: raw.content.get() };
     let stored = index.entries.iter().try_fold(PAGE, |sum, entry| sum.checked_add(entry.stored()));
@@ -414,8 +419,8 @@ mod tests {
         assert_eq!(next_place(LONGEST_SEGMENT * 2 + PAGE * 2, ring), Bytes::ZERO);
     }
 
-    fn entries() -> Vec<Entry> {
-        let at = |start: u64, end: u64, zeros| Entry { range: Bytes(start)..Bytes(end), zeros };
+    fn entries() -> Vec<SegmentEntry> {
+        let at = |start: u64, end: u64, zeros| SegmentEntry { range: Bytes(start)..Bytes(end), zeros };
         vec![at(4096, 8192, false), at(0, 4096, true), at(65536, 65536 + 512, false)]
     }
 
@@ -441,7 +446,7 @@ mod tests {
 
     #[test]
     fn impossible_segment_lengths_are_rejected() {
-        let long = Entry { range: Bytes::ZERO..LONGEST_SEGMENT, zeros: false };
+        let long = SegmentEntry { range: Bytes::ZERO..LONGEST_SEGMENT, zeros: false };
         let page = encode_index(VOLUME, 1, &[long], &[]);
         assert!(matches!(decode_index(&page, VOLUME, 1, LONGEST_SEGMENT), Err(Invalid::Value(_))));
         let mut page = encode_index(VOLUME, 1, &[], &[]);

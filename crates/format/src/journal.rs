@@ -66,7 +66,7 @@ pub struct Batch<'a> {
 
 /// The header of a verified batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Header {
+pub struct BatchHeader {
     /// The sequence of the batch.
     pub sequence: u64,
     /// The oldest batch that recovery must replay once the batch is durable.
@@ -133,7 +133,7 @@ pub fn encode(buffer: &mut [u8], volume: Uuid, batch: &Batch<'_>) -> Bytes {
 }
 
 /// Verifies the batch at the start of `bytes`. Arbitrary bytes may follow the batch.
-pub fn verify(bytes: &[u8], volume: Uuid) -> Result<Header, Invalid> {
+pub fn verify(bytes: &[u8], volume: Uuid) -> Result<BatchHeader, Invalid> {
     let (raw, _) = Raw::ref_from_prefix(bytes).map_err(|_| Invalid::Absent)?;
     if raw.magic != MAGIC {
         return Err(Invalid::Absent);
@@ -152,7 +152,7 @@ pub fn verify(bytes: &[u8], volume: Uuid) -> Result<Header, Invalid> {
         )));
     }
     raw.verify_counts()?;
-    Ok(Header {
+    Ok(BatchHeader {
         sequence: raw.sequence.get(),
         tail: raw.tail.get(),
         epoch: raw.epoch.get(),
@@ -164,7 +164,7 @@ pub fn verify(bytes: &[u8], volume: Uuid) -> Result<Header, Invalid> {
 /// error is the last item.
 pub fn records<'a>(
     bytes: &'a [u8],
-    header: &Header,
+    header: &BatchHeader,
 ) -> impl Iterator<Item = Result<Record, Invalid>> + use<'a> {
     let (raw, mut rest) = split(bytes, header);
     rest = rest.get(4 * raw.listed()..).unwrap_or_default();
@@ -205,7 +205,7 @@ pub(crate) fn decode_record(bytes: &[u8]) -> Result<Option<Record>, Invalid> {
 }
 
 /// The extents that the previous batch changed; `None` if the verified batch does not list them.
-pub fn previous(bytes: &[u8], header: &Header) -> Option<Vec<ExtentId>> {
+pub fn previous(bytes: &[u8], header: &BatchHeader) -> Option<Vec<ExtentId>> {
     let (raw, rest) = split(bytes, header);
     if raw.previous.get() == TOO_MANY {
         return None;
@@ -215,7 +215,7 @@ pub fn previous(bytes: &[u8], header: &Header) -> Option<Vec<ExtentId>> {
 }
 
 /// The fixed fields of a verified batch, and the rest of the batch.
-fn split<'a>(bytes: &'a [u8], header: &Header) -> (&'a Raw, &'a [u8]) {
+fn split<'a>(bytes: &'a [u8], header: &BatchHeader) -> (&'a Raw, &'a [u8]) {
     let batch = &bytes[..header.len.as_usize()];
     Raw::ref_from_prefix(batch).expect("a verified batch is at least as long as its header")
 }

@@ -127,7 +127,7 @@ pub fn encode(page: &mut [u8], volume: Uuid, list: List, number: u32, entries: &
         let (home, valid) = (entry.marked_home().into(), entry.valid.into());
         bytes.copy_from_slice(RawEntry { extent: extent.0.into(), home, valid }.as_bytes());
     }
-    seal(page, volume, list, (MAGIC, number, entries.len()));
+    seal(page, MAGIC, volume, list, number, entries.len());
 }
 
 /// Writes a page of blocks, with their dirty extra copies, like [`encode`].
@@ -149,11 +149,11 @@ pub fn encode_blocks(
         let raw = RawBlock { block: block.0.into(), slot: slot.0.into(), place: place.into() };
         bytes.copy_from_slice(raw.as_bytes());
     }
-    seal(page, volume, list, (MAGIC_OF_BLOCKS, number, blocks.len()));
+    seal(page, MAGIC_OF_BLOCKS, volume, list, number, blocks.len());
 }
 
 /// Writes the head of a page with its entries in place.
-fn seal(page: &mut [u8], volume: Uuid, list: List, (magic, number, entries): ([u8; 8], u32, usize)) {
+fn seal(page: &mut [u8], magic: [u8; 8], volume: Uuid, list: List, number: u32, entries: usize) {
     let mut raw = Raw {
         magic,
         crc: U32::ZERO,

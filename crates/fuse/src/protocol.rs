@@ -177,9 +177,9 @@ fn read<T: FromBytes + KnownLayout + Immutable>(body: &[u8]) -> Option<T> {
 }
 
 fn init(body: &[u8]) -> Option<Operation> {
-    let init: Init = read(body)?;
+    let init: InitIn = read(body)?;
     let features = u64::from(init.flags) | u64::from(init.flags2) << 32;
-    let Init { major, minor, max_readahead, .. } = init;
+    let InitIn { major, minor, max_readahead, .. } = init;
     Some(Operation::Init { major, minor, max_readahead, features })
 }
 
@@ -240,7 +240,7 @@ struct Header {
 /// `fuse_init_in`, only the fields in use.
 #[derive(FromBytes, KnownLayout, Immutable)]
 #[repr(C)]
-struct Init {
+struct InitIn {
     major: u32,
     minor: u32,
     max_readahead: u32,

@@ -148,7 +148,7 @@ impl Reply {
             return None;
         }
         let flags = WANTED & offered;
-        Some(Reply::done(unique).with(&Init {
+        Some(Reply::done(unique).with(&InitOut {
             major: MAJOR,
             minor: MINOR.min(minor),
             max_readahead: readahead,
@@ -310,7 +310,7 @@ struct FileSystemSize {
 /// `fuse_init_out`.
 #[derive(IntoBytes, Immutable)]
 #[repr(C)]
-struct Init {
+struct InitOut {
     major: u32,
     minor: u32,
     max_readahead: u32,
@@ -326,7 +326,7 @@ struct Init {
 }
 
 const _: () = assert!(size_of::<Attributes>() == 88 && size_of::<Entry>() == 128);
-const _: () = assert!(size_of::<FileSystemSize>() == 80 && size_of::<Init>() == 64);
+const _: () = assert!(size_of::<FileSystemSize>() == 80 && size_of::<InitOut>() == 64);
 const _: () = assert!(HEADER + size_of::<Entry>() <= ROOM);
 
 #[cfg(test)]

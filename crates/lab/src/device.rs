@@ -34,7 +34,7 @@ pub struct DeviceSetup {
     /// First and last of the nodes that the devices are on in turn; `None` for the host of the volume.
     pub nodes: Option<RangeInclusive<u16>>,
     /// Group of which each device is made; `None` for a single device of the model.
-    pub group: Option<Group>,
+    pub group: Option<DeviceGroup>,
 }
 
 /// Size of a device.
@@ -49,7 +49,7 @@ pub enum Size {
 
 /// Several devices of a model as one device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Group {
+pub struct DeviceGroup {
     /// Number of members.
     pub members: usize,
     /// Use of the members.
@@ -66,7 +66,7 @@ impl DeviceSetup {
         let wrong = |why: String| Error::setup(format!("--{class} {text}: {why}; use {}", shape(class)));
         let mut parts = text.split(',').map(str::trim);
         let size = parts.next().unwrap_or_default().parse::<Size>().map_err(wrong)?;
-        let mut given = Given::default();
+        let mut given = GivenParts::default();
         parts.try_for_each(|part| given.add(part)).map_err(wrong)?;
         let model = given.model.ok_or_else(|| wrong("a simulated device needs a model".to_owned()))?;
         let count = number("count", given.count, MOST_DEVICES).map_err(wrong)?.unwrap_or(1);
@@ -102,7 +102,7 @@ impl DeviceSetup {
         }
         match self.group {
             None => Ok(spec),
-            Some(Group { members, level }) => spec.group(members, level).map_err(setup),
+            Some(DeviceGroup { members, level }) => spec.group(members, level).map_err(setup),
         }
     }
 }
@@ -137,7 +137,7 @@ const MOST_PERCENT: f64 = 10_000.0;
 
 /// Parts after the size, each as given.
 #[derive(Default)]
-struct Given<'a> {
+struct GivenParts<'a> {
     model: Option<&'a str>,
     other: Option<&'a str>,
     count: Option<&'a str>,
@@ -147,7 +147,7 @@ struct Given<'a> {
     raid1: Option<&'a str>,
 }
 
-impl<'a> Given<'a> {
+impl<'a> GivenParts<'a> {
     fn add(&mut self, part: &'a str) -> std::result::Result<(), String> {
         let (key, value) = part.split_once('=').unwrap_or_default();
         let place = match key {
@@ -176,7 +176,7 @@ impl<'a> Given<'a> {
         }
     }
 
-    fn group(&self) -> std::result::Result<Option<Group>, String> {
+    fn group(&self) -> std::result::Result<Option<DeviceGroup>, String> {
         let unit = self.unit.map(str::parse::<Bytes>).transpose().map_err(|e| e.to_string())?;
         let striped = number("raid0", self.raid0, MOST_MEMBERS)?;
         let mirrored = number("raid1", self.raid1, MOST_MEMBERS)?;
@@ -188,7 +188,7 @@ impl<'a> Given<'a> {
             (None, _, Some(_)) => return Err("unit".to_owned()),
         };
         level.check().map_err(|e| e.to_string())?;
-        Ok(Some(Group { members, level }))
+        Ok(Some(DeviceGroup { members, level }))
     }
 }
 
@@ -260,10 +260,10 @@ mod tests {
     #[test]
     fn a_device_may_be_a_group() {
         let group = |text: &str| hdd(text).unwrap().group.unwrap();
-        let striped = |members, unit| Group { members, level: Level::Striped { unit } };
+        let striped = |members, unit| DeviceGroup { members, level: Level::Striped { unit } };
         assert_eq!(group("292GB,model=mba3073,raid0=4"), striped(4, KIB * 64));
         assert_eq!(group("292GB,unit=1MiB,model=mba3073,raid0=4"), striped(4, MIB));
-        assert_eq!(group("73GB,model=mba3073,raid1=2"), Group { members: 2, level: Level::Mirrored });
+        assert_eq!(group("73GB,model=mba3073,raid1=2"), DeviceGroup { members: 2, level: Level::Mirrored });
         let spec = hdd("292GB,model=mba3073,raid0=4,count=2").unwrap().spec().unwrap();
         assert_eq!((&*spec.name, spec.class), ("raid0 of 4 mba3073", DeviceClass::Hdd));
     }

@@ -16,7 +16,7 @@ use crate::guard::Watch;
 use crate::memory::Memory;
 use crate::parts::TimedSource;
 use crate::recorder::Recorder;
-use crate::series::Series;
+use crate::series::NoteSeries;
 use crate::settling::Course;
 use crate::source::Source;
 use crate::sweep::Gauge;
@@ -40,7 +40,7 @@ pub(crate) struct Guests<D: Device> {
     for_metadata: Volume<World, D>,
     metadata: Vec<Range<Bytes>>,
     pub recorder: RefCell<Recorder>,
-    pub series: RefCell<Series>,
+    pub series: RefCell<NoteSeries>,
     pub course: RefCell<Course>,
     pub verifier: Option<Rc<RefCell<Verifier>>>,
     /// Requests left out.
@@ -100,7 +100,7 @@ impl<D: Device> Guests<D> {
             metadata: Vec::new(),
             volume,
             recorder: RefCell::new(Recorder::new(setup.burstiness, setup.block_costs).with_batches(batches)),
-            series: RefCell::new(Series::new(setup.interval, setup.duration)),
+            series: RefCell::new(NoteSeries::new(setup.interval, setup.duration)),
             course: RefCell::new(Course::new(rt.now(), length)),
             verifier,
             dropped: Cell::new(0),

@@ -28,7 +28,7 @@ pub struct Judged {
     /// Origin of the claim.
     pub origin: Origin,
     /// Verdicts: for the system's default setting first, then for its other settings.
-    pub verdicts: Vec<Verdict>,
+    pub verdicts: Vec<ClaimVerdict>,
     /// Reasons why the claim is untestable; empty if the claim is testable.
     pub untestable: Vec<String>,
     /// Reason why the claim does not hold, if known.
@@ -39,7 +39,7 @@ pub struct Judged {
 
 /// Verdict on a claim for one setting of the system.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Verdict {
+pub struct ClaimVerdict {
     /// The series of the verdict; `None` if the claim is not about the system with several settings.
     pub of: Option<String>,
     /// Ruling of the number that speaks most against the claim; `None` if numbers are only shown.
@@ -234,7 +234,13 @@ impl Results<'_> {
         Judged { claim: sentence, place, origin: claim.origin, verdicts, untestable, why, instead }
     }
 
-    fn verdict(&self, claim: &Claim, variants: &[&str], of: Option<&str>, untestable: &[String]) -> Verdict {
+    fn verdict(
+        &self,
+        claim: &Claim,
+        variants: &[&str],
+        of: Option<&str>,
+        untestable: &[String],
+    ) -> ClaimVerdict {
         let judged = |test: &Test| {
             let mut number = self.number(test, variants);
             let needs_baseline = claim.origin == Origin::Fitted || self.is_about_policy(&test.quantity);
@@ -245,7 +251,7 @@ impl Results<'_> {
         };
         let numbers: Vec<Number> = claim.tests.iter().map(judged).collect();
         let ruling = numbers.iter().filter_map(|number| number.ruling).max();
-        Verdict { of: of.map(str::to_owned), ruling, numbers }
+        ClaimVerdict { of: of.map(str::to_owned), ruling, numbers }
     }
 
     fn number(&self, test: &Test, variants: &[&str]) -> Number {

@@ -67,13 +67,13 @@ mod verify;
 pub use block_costs::{CostCurves, Metric};
 pub use braid_engine::{READ_AHEAD, Readahead};
 pub use braid_policy::DEFAULT as DEFAULT_POLICY;
-pub use device::{DeviceSetup, Group, Size};
+pub use device::{DeviceGroup, DeviceSetup, Size};
 pub use error::{Error, ErrorKind, Result};
 pub use fill::OWN;
 pub use made::MadePolicy;
 pub use network::parse_network;
 pub use outcome::{
-    Background, Batch, DeviceOutcome, Distribution, Interval, IntervalDevice, LinkOutcome, ModeSwitch,
+    Background, BatchSum, DeviceOutcome, Distribution, Interval, IntervalDevice, LinkOutcome, ModeSwitch,
     NetworkOutcome, Operation, Outcome, Programme, TraceOutcome,
 };
 pub use setup::{Beyond, Load, Part, Prefill, Recorded, Setup, Trace, WarmUp};

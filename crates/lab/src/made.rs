@@ -5,11 +5,9 @@ use braid_policy::Policy;
 use std::fmt;
 use std::sync::Arc;
 
-type Make = dyn Fn() -> Result<Box<dyn Policy>> + Send + Sync;
-
 /// Constructor of a policy without a name: each simulation makes its own, on its own thread.
 #[derive(Clone)]
-pub struct MadePolicy(Arc<Make>);
+pub struct MadePolicy(Arc<dyn Fn() -> Result<Box<dyn Policy>> + Send + Sync>);
 
 impl MadePolicy {
     /// A policy made by `make`. Each call must return a policy without state learned in another simulation.

@@ -1,13 +1,18 @@
 //! Notes on an outcome, in sentences: caveats for the reader.
 
 use crate::outcome::{LinkOutcome, Outcome};
-use crate::rig::Kind;
+use crate::rig::DeviceKind;
 use braid_base::DeviceClass;
 
 /// The notes of an outcome, beside those of its load. `unwritten` is the number of pieces of reads in extents
 /// without data.
-pub(crate) fn notes(outcome: &Outcome, kinds: &[Kind], is_open_loop: bool, unwritten: u64) -> Vec<String> {
-    let larger = |(kind, device): (&Kind, _)| larger_than_its_model(kind, device);
+pub(crate) fn notes(
+    outcome: &Outcome,
+    kinds: &[DeviceKind],
+    is_open_loop: bool,
+    unwritten: u64,
+) -> Vec<String> {
+    let larger = |(kind, device): (&DeviceKind, _)| larger_than_its_model(kind, device);
     let mut notes: Vec<String> =
         kinds.iter().zip(outcome.devices.iter().map(|device| &*device.device)).filter_map(larger).collect();
     notes.extend(spill(outcome));
@@ -27,8 +32,8 @@ pub(crate) fn notes(outcome: &Outcome, kinds: &[Kind], is_open_loop: bool, unwri
     notes
 }
 
-fn larger_than_its_model(kind: &Kind, id: &str) -> Option<String> {
-    let Kind { model, size, capacity, .. } = kind;
+fn larger_than_its_model(kind: &DeviceKind, id: &str) -> Option<String> {
+    let DeviceKind { model, size, capacity, .. } = kind;
     (size > capacity).then(|| {
         format!(
             "{id} has {size}, and its model {model} is a device of {capacity}: the timing is of {capacity}"

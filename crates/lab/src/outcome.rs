@@ -83,7 +83,7 @@ pub struct Outcome {
     pub ssd_homes: Option<Vec<Range<Bytes>>>,
     /// Reads and writes by arrival time; empty unless the setup says `batches`.
     #[serde(skip)]
-    pub batches: Vec<Batch>,
+    pub batches: Vec<BatchSum>,
     /// Memory of the map.
     pub map_memory_bytes: u64,
     /// Memory of the policy, approximately.
@@ -113,7 +113,7 @@ pub struct ModeSwitch {
 
 /// Reads and writes that arrived within a period.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Batch {
+pub struct BatchSum {
     /// Completed requests.
     pub requests: u64,
     /// The sum of their latencies.

@@ -4,7 +4,7 @@
 use crate::Result;
 use crate::block_costs::{BlockCosts, CostCurves};
 use crate::computing::Ended;
-use crate::outcome::Batch;
+use crate::outcome::BatchSum;
 use crate::request_log::RequestLog;
 use braid_base::{Bytes, Nanos, Op};
 use braid_engine::Latency;
@@ -15,8 +15,8 @@ use braid_trace::measure::{Burstiness, BurstinessCounting};
 pub(crate) struct Recorder {
     /// Completions before this time do not count.
     from: Nanos,
-    kinds: [Kind; 4],
-    programme: Programme,
+    kinds: [RequestStats; 4],
+    programme: OperationStats,
     /// Bytes read and written before `from`: by requests, and by programmes.
     moved_before: [Bytes; 2],
     /// Arrival times of reads and writes, if measured.
@@ -33,12 +33,12 @@ pub(crate) struct Recorder {
 struct Batches {
     /// Start of each batch, in rising order. Requests that arrive before the first start are in no batch.
     from: Vec<Nanos>,
-    sums: Vec<Batch>,
+    sums: Vec<BatchSum>,
 }
 
 /// Operations of the clients' programmes, including operations without a request.
 #[derive(Default)]
-pub(crate) struct Programme {
+pub(crate) struct OperationStats {
     pub bytes: Bytes,
     /// From the end of the preceding operation to the end of the operation.
     pub latency: Latency,
@@ -46,7 +46,7 @@ pub(crate) struct Programme {
 
 /// Requests of one kind.
 #[derive(Default)]
-pub(crate) struct Kind {
+pub(crate) struct RequestStats {
     pub requests: u64,
     pub bytes: Bytes,
     /// From arrival to completion, of requests admitted at once.
@@ -66,7 +66,7 @@ impl Recorder {
 
     /// Adds sums for batches of requests; `from` is the start of each batch, in rising order.
     pub fn with_batches(self, from: Vec<Nanos>) -> Recorder {
-        let sums = vec![Batch::default(); from.len()];
+        let sums = vec![BatchSum::default(); from.len()];
         Recorder { batches: (!from.is_empty()).then_some(Batches { from, sums }), ..self }
     }
 
@@ -81,7 +81,7 @@ impl Recorder {
     }
 
     /// Sums of the batches; empty if batches are not measured.
-    pub fn batches(&self) -> Vec<Batch> {
+    pub fn batches(&self) -> Vec<BatchSum> {
         self.batches.as_ref().map(|batches| batches.sums.clone()).unwrap_or_default()
     }
 
@@ -122,7 +122,7 @@ impl Recorder {
     }
 
     /// Operations of the clients' programmes; `None` if no operation was recorded.
-    pub fn programme(&self) -> Option<&Programme> {
+    pub fn programme(&self) -> Option<&OperationStats> {
         (!self.programme.latency.is_empty()).then_some(&self.programme)
     }
 
@@ -185,7 +185,7 @@ impl Recorder {
     }
 
     /// Requests of one kind.
-    pub fn kind(&self, op: Op) -> &Kind {
+    pub fn kind(&self, op: Op) -> &RequestStats {
         &self.kinds[place(op)]
     }
 
@@ -220,7 +220,7 @@ fn place(op: Op) -> usize {
     }
 }
 
-impl Kind {
+impl RequestStats {
     /// From arrival to completion.
     pub fn latency(&self) -> Latency {
         both(&self.direct, &self.delayed)

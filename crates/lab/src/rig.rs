@@ -24,10 +24,10 @@ use std::ops::Range;
 use std::rc::Rc;
 
 /// A simulated device: a model's timing over storage without bytes.
-pub(crate) type Simulated = Rc<Emulated<World, Rc<Hollow>>>;
+pub(crate) type SimulatedDevice = Rc<Emulated<World, Rc<Hollow>>>;
 
 /// A simulated device with its network path, as seen by the volume.
-pub(crate) type Reached = Networked<World, Simulated>;
+pub(crate) type Reached = Networked<World, SimulatedDevice>;
 
 /// Interval between checks for the first image of the volume on a disk.
 const LOOK: Nanos = Nanos::from_millis(100);
@@ -38,17 +38,17 @@ const UNTIL_MADE: &str = "stripe";
 /// A volume, and handles to its devices.
 pub(crate) struct Rig {
     pub volume: Volume<World, Reached>,
-    pub devices: Vec<Simulated>,
+    pub devices: Vec<SimulatedDevice>,
     /// Nodes of the devices, if any.
     pub nodes: Option<Nodes>,
     /// Description of each device.
-    pub kinds: Vec<Kind>,
+    pub kinds: Vec<DeviceKind>,
     /// The policy that placed the prefilled data, with its settings.
     pub filled_by: Option<String>,
 }
 
 /// Description of a device.
-pub(crate) struct Kind {
+pub(crate) struct DeviceKind {
     pub class: DeviceClass,
     /// The model's own name.
     pub model: String,
@@ -108,9 +108,9 @@ pub(crate) async fn build(
     let Sized { kinds, specs, sizes, options } = Sized::of(setup, need)?;
     let kind = |(((kind, size), spec), &node): (((DeviceSetup, Bytes), &Spec), &Option<NodeId>)| {
         let DeviceSetup { class, model, .. } = kind;
-        Kind { class, model, spec: spec.clone(), size, capacity: spec.capacity, node }
+        DeviceKind { class, model, spec: spec.clone(), size, capacity: spec.capacity, node }
     };
-    let kinds: Vec<Kind> = kinds.into_iter().zip(sizes).zip(&specs).zip(&places).map(kind).collect();
+    let kinds: Vec<DeviceKind> = kinds.into_iter().zip(sizes).zip(&specs).zip(&places).map(kind).collect();
     let mut rng = Rng::new(setup.seed);
     let (mut hollows, mut devices) = (Vec::new(), Vec::new());
     for (kind, spec) in kinds.iter().zip(&specs) {
@@ -129,7 +129,7 @@ pub(crate) async fn build(
         nodes.iter().for_each(|nodes| nodes.network.set_timed(timed));
     };
     time(false);
-    let reach = |(device, node): (&Simulated, &Option<NodeId>)| match &nodes {
+    let reach = |(device, node): (&SimulatedDevice, &Option<NodeId>)| match &nodes {
         None => Networked::local(device.clone()),
         Some(nodes) => Networked::on(device.clone(), nodes.network.clone(), *node),
     };

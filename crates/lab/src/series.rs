@@ -5,14 +5,14 @@
 use crate::guests::Guests;
 use crate::outcome::{Interval, IntervalDevice};
 use crate::recorder::Recorder;
-use crate::rig::{Reached, Simulated};
+use crate::rig::{Reached, SimulatedDevice};
 use braid_base::{Bytes, Nanos};
 use braid_emulated::Usage;
 use braid_engine::{DeviceGlance, Glance};
 use braid_model::Counters;
 
 /// Notes, oldest first: the first note is at the end of the warm-up.
-pub(crate) struct Series {
+pub(crate) struct NoteSeries {
     pub interval: Nanos,
     notes: Vec<Note>,
 }
@@ -44,12 +44,12 @@ const MOST: usize = 512;
 /// Intervals of a series of known length.
 const USUAL: u64 = 200;
 
-impl Series {
+impl NoteSeries {
     /// An empty series with this interval, or with an interval that fits a simulation of `duration`.
-    pub fn new(interval: Option<Nanos>, duration: Option<Nanos>) -> Series {
+    pub fn new(interval: Option<Nanos>, duration: Option<Nanos>) -> NoteSeries {
         let fitting = duration.map_or(FIRST, |duration| duration / USUAL);
         let interval = interval.unwrap_or(fitting).max(Nanos::from_micros(1));
-        Series { interval, notes: Vec::new() }
+        NoteSeries { interval, notes: Vec::new() }
     }
 
     /// Adds a note.
@@ -94,9 +94,9 @@ impl Series {
 
 impl Note {
     /// Takes the counters now.
-    pub fn take(now: Nanos, recorder: &Recorder, glance: &Glance, devices: &[Simulated]) -> Note {
+    pub fn take(now: Nanos, recorder: &Recorder, glance: &Glance, devices: &[SimulatedDevice]) -> Note {
         let (requests, bytes, time) = recorder.totals();
-        let note = |(guests, simulated): (&DeviceGlance, &Simulated)| DeviceNote {
+        let note = |(guests, simulated): (&DeviceGlance, &SimulatedDevice)| DeviceNote {
             guests: *guests,
             usage: simulated.usage(),
             wear: simulated.counters(),
@@ -114,7 +114,7 @@ impl Note {
 }
 
 /// Takes notes until the world ends.
-pub(crate) async fn keep(guests: std::rc::Rc<Guests<Reached>>, devices: Vec<Simulated>) {
+pub(crate) async fn keep(guests: std::rc::Rc<Guests<Reached>>, devices: Vec<SimulatedDevice>) {
     use braid_runtime::Runtime;
     loop {
         let next = {

@@ -1,13 +1,13 @@
 //! One simulation: build, warm up, measure, and assemble the outcome.
 
-use crate::guard::{self, Kept};
+use crate::guard::{self, GuardActions};
 use crate::guests::Guests;
 use crate::network::Nodes;
 use crate::notes;
 use crate::outcome::{Background, DeviceOutcome, Distribution, Operation, Outcome, Programme};
-use crate::recorder::Kind;
+use crate::recorder::RequestStats;
 use crate::request_log::RequestLog;
-use crate::rig::{self, Kind as DeviceKind, Reached, Rig};
+use crate::rig::{self, DeviceKind, Reached, Rig};
 use crate::series::{self, DeviceNote, Note, devices_between, ratio};
 use crate::settling;
 use crate::source::{self, Opened};
@@ -131,7 +131,7 @@ async fn measure(
     let is_open_loop = source.is_open_loop();
     guests.begin(source, setup.outstanding);
     world.spawn(settling::keep(guests.clone()));
-    let (kinds, kept) = (Rc::<[DeviceKind]>::from(kinds), Rc::new(RefCell::new(Kept::default())));
+    let (kinds, kept) = (Rc::<[DeviceKind]>::from(kinds), Rc::new(RefCell::new(GuardActions::default())));
     world.spawn(guard::keep(guests.clone(), setup.clone(), kinds.clone(), kept.clone()));
     let ended = match ahead {
         Ahead::Time(time) => within(&guests, world.sleep_until(world.now() + time)).await?,
@@ -279,9 +279,9 @@ fn put_together(
     );
     let shares = devices_between(series.first(), series.last());
     let device = |place: usize| {
-        let notes = (&series.first().devices[place], &series.last().devices[place]);
-        let counters = (&before.devices[place], &after.devices[place]);
-        let mut outcome = device_outcome(&kinds[place], counters, notes, seconds);
+        let (b, a) = (&before.devices[place], &after.devices[place]);
+        let (first, last) = (&series.first().devices[place], &series.last().devices[place]);
+        let mut outcome = device_outcome(&kinds[place], b, a, first, last, seconds);
         outcome.utilisation = shares[place].utilisation;
         outcome.queue_depth_mean = shares[place].queue_depth_mean;
         outcome.requests_share = shares[place].requests_share;
@@ -359,8 +359,8 @@ fn ssd_homes(setup: &Setup, guests: &Guests<Reached>, kinds: &[DeviceKind]) -> R
     Ok(homes)
 }
 
-fn operation(kinds: &[&Kind]) -> Operation {
-    let sum = |times: fn(&Kind) -> Latency| {
+fn operation(kinds: &[&RequestStats]) -> Operation {
+    let sum = |times: fn(&RequestStats) -> Latency| {
         let mut sum = Latency::default();
         kinds.iter().for_each(|kind| sum.add(&times(kind)));
         Distribution::of(&sum)
@@ -368,9 +368,9 @@ fn operation(kinds: &[&Kind]) -> Operation {
     Operation {
         requests: kinds.iter().map(|kind| kind.requests).sum(),
         bytes: kinds.iter().map(|kind| kind.bytes.0).sum(),
-        latency: sum(Kind::latency),
-        queue: sum(Kind::queue),
-        service: sum(Kind::service),
+        latency: sum(RequestStats::latency),
+        queue: sum(RequestStats::queue),
+        service: sum(RequestStats::service),
     }
 }
 
@@ -394,8 +394,10 @@ fn background(before: &BackgroundStats, after: &BackgroundStats) -> Background {
 /// Work of a device; its shares are filled in by the caller.
 fn device_outcome(
     kind: &DeviceKind,
-    (before, after): (&DeviceStatus, &DeviceStatus),
-    (first, last): (&DeviceNote, &DeviceNote),
+    before: &DeviceStatus,
+    after: &DeviceStatus,
+    first: &DeviceNote,
+    last: &DeviceNote,
     seconds: f64,
 ) -> DeviceOutcome {
     let (b, a) = (&before.stats, &after.stats);

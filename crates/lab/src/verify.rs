@@ -48,7 +48,7 @@ pub(crate) struct Write {
 }
 
 /// A running read, with the newest writes at its beginning.
-pub(crate) struct Read {
+pub(crate) struct PendingRead {
     offset: Bytes,
     begun: u64,
     newest: Newest,
@@ -182,7 +182,7 @@ impl Verifier {
     }
 
     /// Begins a read of a whole number of sectors.
-    pub fn begin_read(&mut self, offset: Bytes, len: Bytes) -> Read {
+    pub fn begin_read(&mut self, offset: Bytes, len: Bytes) -> PendingRead {
         self.reads.push(self.begun);
         let newest = self.newest.of_all(offset, len).map_or_else(
             || {
@@ -191,14 +191,14 @@ impl Verifier {
             },
             Newest::One,
         );
-        Read { offset, begun: self.begun, newest }
+        PendingRead { offset, begun: self.begun, newest }
     }
 
     /// Compares the bytes of a completed read.
     ///
     /// # Errors
     /// The first sector with content other than allowed.
-    pub fn end_read(&mut self, read: &Read, into: &Buf) -> Result<(), Mismatch> {
+    pub fn end_read(&mut self, read: &PendingRead, into: &Buf) -> Result<(), Mismatch> {
         let place = self.reads.iter().position(|&begun| begun == read.begun);
         self.reads.swap_remove(place.expect("a read that ends has begun"));
         let result = into.with_bytes(|bytes| {
@@ -308,7 +308,7 @@ mod tests {
             (write, buf.to_vec())
         }
 
-        fn finds(&mut self, read: &Read, bytes: &[u8]) -> Result<(), Mismatch> {
+        fn finds(&mut self, read: &PendingRead, bytes: &[u8]) -> Result<(), Mismatch> {
             let buf = self.arena.try_alloc(Bytes::of_len(bytes.len())).unwrap();
             buf.copy_from_slice(Bytes::ZERO, bytes);
             self.verifier.end_read(read, &buf)

@@ -2,7 +2,7 @@
 //! policy that was advised, from the layout that it has by then, on devices of another seed.
 
 use braid_base::{Arrival, Bytes, DeviceClass, KIB};
-use braid_lab::advice::{Advice, InUse, Question, Row, Ruling, Window, advise};
+use braid_lab::advice::{Advice, ChoiceRuling, Forecast, InUse, Question, Window, advise};
 use braid_lab::{DeviceSetup, Load, Outcome, Recorded, Setup, WarmUp, simulate};
 use braid_trace::{BlockCompression, CompactWriter, Header, Options};
 use braid_workload::Load as Requests;
@@ -105,7 +105,7 @@ fn window(arrivals: &[Arrival]) -> Window {
     Window::read(&path, &Options::default(), EXTENT, usize::MAX).expect("a recording")
 }
 
-fn row<'a>(advice: &'a Advice, policy: &str) -> &'a Row {
+fn row<'a>(advice: &'a Advice, policy: &str) -> &'a Forecast {
     advice.rows.iter().find(|row| row.policy == policy).expect("each policy has a row")
 }
 
@@ -121,7 +121,7 @@ fn measured_latency_is_near_forecast_or_within_interval() {
         let homes = run(present, recorded(before), 1, None).ssd_homes.unwrap();
         let advice =
             advise(&question(window(before), present, &homes), |_| ControlFlow::Continue(())).unwrap();
-        changes += u32::from(advice.choice.ruling == Ruling::Change);
+        changes += u32::from(advice.choice.ruling == ChoiceRuling::Change);
         let policy = &advice.choice.advised_policy;
         let outcome = run(policy, recorded(after), 2, Some(homes));
         let advised = row(&advice, policy);

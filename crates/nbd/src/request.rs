@@ -294,23 +294,23 @@ async fn block_status<E: Export>(session: &Session, export: &E, request: &Reques
     let most = if request.flags & NBD_CMD_FLAG_REQ_ONE != 0 { 1 } else { EXTENTS_AT_MOST };
     let (mut at, len) = range_of(request);
     let end = at + len;
-    let (mut extents, mut extent) = (0, (Allocation::Data, Bytes::ZERO));
+    let (mut extents, mut extent) = (0, Extent { allocation: Allocation::Data, len: Bytes::ZERO });
     let mut lookups = Lookups::default();
     while at < end && lookups.count < LOOKUPS_AT_MOST {
         let (allocation, run) = lookups.allocation(export, at, end - at).await;
         let run = run.min(end - at);
-        if allocation != extent.0 && extent.1 > Bytes::ZERO {
+        if allocation != extent.allocation && extent.len > Bytes::ZERO {
             put_extent_at(&buf, extents, extent);
             extents += 1;
-            extent.1 = Bytes::ZERO;
+            extent.len = Bytes::ZERO;
             if extents == most {
                 break;
             }
         }
-        extent = (allocation, extent.1 + run);
+        extent = Extent { allocation, len: extent.len + run };
         at += run;
     }
-    if extent.1 > Bytes::ZERO {
+    if extent.len > Bytes::ZERO {
         put_extent_at(&buf, extents, extent);
         extents += 1;
     }
@@ -336,12 +336,19 @@ impl Lookups {
     }
 }
 
-fn put_extent_at(buf: &braid_runtime::Buf, extents: usize, (allocation, len): (Allocation, Bytes)) {
-    let state = match allocation {
+/// A range of one allocation, as a descriptor of the reply.
+#[derive(Clone, Copy)]
+struct Extent {
+    allocation: Allocation,
+    len: Bytes,
+}
+
+fn put_extent_at(buf: &braid_runtime::Buf, extents: usize, extent: Extent) {
+    let state = match extent.allocation {
         Allocation::Data => 0,
         Allocation::Hole => NBD_STATE_HOLE | NBD_STATE_ZERO,
     };
-    buf.copy_from_slice(Bytes::of_len(extents * EXTENT_LEN), &encode_extent(len.0 as u32, state));
+    buf.copy_from_slice(Bytes::of_len(extents * EXTENT_LEN), &encode_extent(extent.len.0 as u32, state));
 }
 
 fn range_of(request: &Request) -> (Bytes, Bytes) {

@@ -16,7 +16,7 @@ use braid_base::{BlockId, DeviceClass, DeviceId, ExtentId, Nanos};
 /// Homes on the disks, a cache on the SSDs.
 pub struct Cache {
     room: Room,
-    mode: Mode,
+    mode: WriteMode,
     admission: Admission,
     eviction: Eviction,
     write_back: WriteBack,
@@ -24,7 +24,7 @@ pub struct Cache {
 
 /// Target of writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Mode {
+enum WriteMode {
     /// The home, and the cached copy if present.
     WriteThrough,
     /// A cached copy.
@@ -44,12 +44,12 @@ impl Cache {
             ));
         }
         let (mode, write_back) = match settings.take_text("mode").as_deref() {
-            None | Some("write-through") => (Mode::WriteThrough, WriteBack::all()),
-            Some("write-back") => (Mode::WriteBack, WriteBack::take(settings)?),
+            None | Some("write-through") => (WriteMode::WriteThrough, WriteBack::all()),
+            Some("write-back") => (WriteMode::WriteBack, WriteBack::take(settings)?),
             Some(other) => return Err(settings.bad("mode", other, "write-through or write-back")),
         };
         let mut admission = Admission::take(settings)?.with_filter(settings)?;
-        if mode == Mode::WriteBack {
+        if mode == WriteMode::WriteBack {
             admission = admission.with_writes(settings)?;
         }
         let eviction = Eviction::take(settings, devices.len())?;
@@ -94,7 +94,7 @@ impl Cache {
     fn write_to(&mut self, write: &Piece, view: &View) -> Option<DeviceId> {
         let admitted = self.admission.admits_write(write, view);
         self.eviction.used(write, view);
-        let (blocks, goes) = (self.room.blocks(view), self.mode == Mode::WriteBack && admitted);
+        let (blocks, goes) = (self.room.blocks(view), self.mode == WriteMode::WriteBack && admitted);
         let goes = goes && self.admission.lets_in(write, blocks, view) && self.write_back.has_room(blocks);
         goes.then(|| self.room.next_ssd())
     }
@@ -107,8 +107,8 @@ impl Policy for Cache {
 
     fn settings(&self) -> String {
         let mode = match self.mode {
-            Mode::WriteThrough => ("write-through", Vec::new()),
-            Mode::WriteBack => ("write-back", self.write_back.settings()),
+            WriteMode::WriteThrough => ("write-through", Vec::new()),
+            WriteMode::WriteBack => ("write-back", self.write_back.settings()),
         };
         let cache = (self.room.share() < 1.0).then(|| format!("cache={}%", self.room.share() * 100.0));
         let mut all: Vec<String> = cache.into_iter().chain([format!("mode={}", mode.0)]).collect();
@@ -122,7 +122,7 @@ impl Policy for Cache {
     }
 
     fn observes(&self) -> bool {
-        self.mode == Mode::WriteBack
+        self.mode == WriteMode::WriteBack
     }
 
     fn observe(&mut self, request: &Request, _: &View) {
@@ -182,10 +182,10 @@ impl Policy for Cache {
             (Some(home), _) if self.room.is_ssd(home) => {
                 "its home is on an SSD and stays there: no disk had room"
             }
-            (Some(_), Mode::WriteThrough) => {
+            (Some(_), WriteMode::WriteThrough) => {
                 "its home is on a disk; read blocks are cached, and writes go to the disk"
             }
-            (Some(_), Mode::WriteBack) => {
+            (Some(_), WriteMode::WriteBack) => {
                 "its home is on a disk; read or written blocks are cached, and dirty blocks written back \
                  later"
             }

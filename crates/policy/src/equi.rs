@@ -71,7 +71,7 @@ use mode::Mode;
 use quiet::Quiet;
 use shares::Shares;
 use slo::Slack;
-use slowness::{Queue, Slowness};
+use slowness::{QueueLength, Slowness};
 use wishes::Wishes;
 
 /// The default policy: keeps on the SSDs the extents with the highest cost on disks.
@@ -98,7 +98,7 @@ pub struct Equi {
     /// Decides which plans are worth making while nothing happens.
     quiet: Quiet,
     /// By device.
-    queues: Vec<Queue>,
+    queues: Vec<QueueLength>,
     mode: Mode,
     /// True if the guard may switch the mode (`mode=auto`).
     is_auto: bool,
@@ -139,7 +139,7 @@ impl Equi {
             answers: vec![false; classes.len()],
             hand: 0,
             quiet: Quiet::new(&constants),
-            queues: vec![Queue::default(); classes.len()],
+            queues: vec![QueueLength::default(); classes.len()],
             classes,
             mode,
             is_auto,

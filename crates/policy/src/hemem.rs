@@ -10,7 +10,7 @@ use braid_base::ExtentId;
 
 /// The counters of a volume.
 pub struct Counters {
-    known: Lru<ExtentId, Count>,
+    known: Lru<ExtentId, ExtentCount>,
     clock: u32,
     cools_at: u8,
     /// Position of the search for cold extents.
@@ -18,7 +18,7 @@ pub struct Counters {
 }
 
 #[derive(Clone, Copy, Default)]
-struct Count {
+struct ExtentCount {
     reads: u8,
     writes: u8,
     /// Tick up to which both counters are halved.
@@ -43,7 +43,7 @@ impl Counters {
         let (clock, known) = (self.clock, self.known.contains(extent));
         let count = self.known.touch_value(extent, KNOWN);
         // Otherwise the value may be a leftover of an evicted extent.
-        *count = if known { count.cooled(clock) } else { Count { clock, ..Count::default() } };
+        *count = if known { count.cooled(clock) } else { ExtentCount { clock, ..ExtentCount::default() } };
         let counter = match direction {
             Direction::Write => &mut count.writes,
             Direction::Read | Direction::Flush => &mut count.reads,
@@ -86,7 +86,7 @@ impl Counters {
 
     /// Returns all extents that are not cold, with their heat.
     pub fn warm(&self) -> impl Iterator<Item = (ExtentId, u16)> {
-        let heat = |count: &Count| count.cooled(self.clock).heat();
+        let heat = |count: &ExtentCount| count.cooled(self.clock).heat();
         self.known.values().map(move |(extent, count)| (extent, heat(count))).filter(|&(_, heat)| heat > 0)
     }
 
@@ -96,11 +96,11 @@ impl Counters {
     }
 }
 
-impl Count {
-    fn cooled(self, clock: u32) -> Count {
+impl ExtentCount {
+    fn cooled(self, clock: u32) -> ExtentCount {
         let halvings = (clock - self.clock).min(MOST_HALVINGS);
         let halve = |count: u8| (u32::from(count) >> halvings) as u8;
-        Count { reads: halve(self.reads), writes: halve(self.writes), clock }
+        ExtentCount { reads: halve(self.reads), writes: halve(self.writes), clock }
     }
 
     fn heat(self) -> u16 {

@@ -58,7 +58,7 @@ use age::Age;
 use blocking::Outstanding;
 use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId, Nanos, Op};
 use pace::Pace;
-use settings::{Blocking, Constants, Order};
+use settings::{Blocking, Constants, DuplicationOrder};
 use std::iter;
 
 /// All data on the SSDs, and a lagging copy on the disks.
@@ -161,12 +161,12 @@ impl Pass {
         // α beyond N makes no difference.
         let most = self.settings.threshold.saturating_mul(self.settings.levels.max(1)) + 1;
         let pieces = self.pieces(Bytes::ZERO, view).take(MOST_PIECES.min(most as usize)).count();
-        self.outstanding.awaken(&self.settings, (behind, pieces as u64), view.now);
+        self.outstanding.awaken(&self.settings, behind, pieces as u64, view.now);
     }
 
     /// Plans the duplication of stale ranges from `start` on. Returns the start of the next plan.
     fn duplicate(&self, start: Bytes, most: usize, view: &View, plan: &mut Plan) -> Option<Bytes> {
-        if self.settings.order == Order::Epoch {
+        if self.settings.order == DuplicationOrder::Epoch {
             plan.moves.push(Move::EndEpoch);
             return None;
         }
@@ -194,7 +194,7 @@ impl Policy for Pass {
     }
 
     fn keeps_epochs(&self) -> bool {
-        self.settings.order == Order::Epoch
+        self.settings.order == DuplicationOrder::Epoch
     }
 
     fn epoch_bound(&self, view: &View) -> Bytes {
@@ -230,7 +230,7 @@ impl Policy for Pass {
         let duplicates = io.origin == Origin::Background && io.direction == Direction::Write;
         if duplicates && !self.is_ssd(io.device) {
             // With epochs each byte goes to the disk twice.
-            let times = if self.settings.order == Order::Epoch { 2 } else { 1 };
+            let times = if self.settings.order == DuplicationOrder::Epoch { 2 } else { 1 };
             self.pace.copied(io.len / times);
         }
     }
@@ -271,7 +271,7 @@ impl Policy for Pass {
         self.pace.begin(full, view.now);
         // Pieces that cannot be copied yet are not retried a thousand times a second.
         let in_vain = std::mem::take(&mut self.in_vain);
-        plan.wake = (order == Order::Lba && !in_vain).then(|| self.settings.window_of(view));
+        plan.wake = (order == DuplicationOrder::Lba && !in_vain).then(|| self.settings.window_of(view));
         if lag == Bytes::ZERO {
             self.age.catch_up(view.now);
             return view.now + if max_lag_time.is_some() { LOOK } else { REST };

@@ -56,7 +56,7 @@ use crate::{
 };
 use braid_base::{DeviceClass, DeviceId, ExtentId, Nanos};
 use marks::Marks;
-use reorganize::{Room, Search, Tables, Wanted};
+use reorganize::{ColdSearch, FreedSlots, Tables, Wanted};
 use settings::{Amount, Cold, Constants, Count};
 use stripe::Stripe;
 use table::Table;
@@ -73,11 +73,11 @@ pub struct WorkingSet {
     marks: Marks,
     stripe: Stripe,
     trigger: Trigger,
-    room: Room,
+    room: FreedSlots,
     /// Time of the last guest request.
     last_request: Nanos,
     round: Option<Running>,
-    search: Search,
+    search: ColdSearch,
     /// Consecutive rounds without a finished move and without a guest request in between.
     in_vain: u8,
     moved: Vec<Moved>,
@@ -129,10 +129,10 @@ impl WorkingSet {
             marks: Marks::default(),
             stripe: Stripe::new(constants.stripe, devices),
             trigger: Trigger::new(constants.runs),
-            room: Room::new(devices.len()),
+            room: FreedSlots::new(devices.len()),
             last_request: Nanos::ZERO,
             round: None,
-            search: Search::default(),
+            search: ColdSearch::default(),
             in_vain: 0,
             moved: vec![Moved::default(); devices.len()],
             classes,
@@ -181,7 +181,7 @@ impl WorkingSet {
         let begins = self.trigger.begins(enough, self.constants.change, &now);
         if begins && self.constants.cold == Cold::Marked {
             let WorkingSet { marks, reads, writes, window, constants, .. } = self;
-            marks.reorganize((reads, writes), window.half(), constants, view);
+            marks.reorganize(reads, writes, window.half(), constants, view);
         }
         begins
     }

@@ -125,10 +125,10 @@ async fn reads_what_was_written<R: Runtime, D: Device>(
     assert!(part >= geometry.alignment * 2, "{:?} are too few to test", geometry.size);
     let (left, ended) = (Rc::new(Cell::new(TASKS)), Event::default());
     for number in 0..TASKS {
-        let task = Task { device: device.clone(), start: part * number, len: part, seed };
+        let worker = Worker { device: device.clone(), start: part * number, len: part, seed };
         let (arena, left, ended) = (arena.clone(), left.clone(), ended.clone());
         runtime.spawn(async move {
-            task.run(&arena, &mut Rng::new(seed ^ (number << 32))).await;
+            worker.run(&arena, &mut Rng::new(seed ^ (number << 32))).await;
             left.set(left.get() - 1);
             ended.notify();
         });
@@ -136,15 +136,15 @@ async fn reads_what_was_written<R: Runtime, D: Device>(
     ended.wait_for(|| (left.get() == 0).then_some(())).await;
 }
 
-/// A task, and its own part of the device.
-struct Task<D> {
+/// Writes and reads a part of the device that no other task uses.
+struct Worker<D> {
     device: Rc<D>,
     start: Bytes,
     len: Bytes,
     seed: u64,
 }
 
-impl<D: Device> Task<D> {
+impl<D: Device> Worker<D> {
     async fn run(&self, arena: &Arena, rng: &mut Rng) {
         let mut expected = vec![0; self.len.as_usize()];
         let whole = arena.alloc(self.len).await;

@@ -33,7 +33,7 @@ struct Inner {
     near: Box<[(u64, Lock); NEAR]>,
     /// Locks whose place was in use by another lock when taken.
     far: HashMap<u64, Lock, FixedState>,
-    waiters: Slab<Waiter>,
+    waiters: Slab<LockWaiter>,
 }
 
 /// Places of locks: more than the usual number of requests at a time.
@@ -46,7 +46,7 @@ impl Default for Inner {
     }
 }
 
-/// Holders of a lock, and the waiting tasks, as a list through `Waiter::next`. A lock without holders is
+/// Holders of a lock, and the waiting tasks, as a list through `LockWaiter::next`. A lock without holders is
 /// free.
 #[derive(Clone, Copy)]
 struct Lock {
@@ -60,7 +60,7 @@ enum Holders {
     Exclusive,
 }
 
-struct Waiter {
+struct LockWaiter {
     mode: Mode,
     waker: Waker,
     granted: bool,
@@ -124,7 +124,7 @@ impl Inner {
     }
 
     fn enqueue(&mut self, number: u64, mode: Mode, waker: Waker) -> usize {
-        let waiter = self.waiters.insert(Waiter { mode, waker, granted: false, gone: false, next: None });
+        let waiter = self.waiters.insert(LockWaiter { mode, waker, granted: false, gone: false, next: None });
         let lock = self.held(number);
         let before = lock.waiting;
         lock.waiting = Some((before.map_or(waiter, |(first, _)| first), waiter));

@@ -94,7 +94,7 @@ pub struct StoredDisk {
 
 /// Moment within its duration at which an operation takes effect.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Moment {
+enum EffectMoment {
     Start,
     End,
 }
@@ -229,13 +229,13 @@ impl Disk {
     }
 
     /// Chooses the moment of an effect. Late in three of four cases: an early effect forgives mistakes.
-    fn moment(&self) -> Moment {
-        if self.rng.borrow_mut().chance(0.25) { Moment::Start } else { Moment::End }
+    fn moment(&self) -> EffectMoment {
+        if self.rng.borrow_mut().chance(0.25) { EffectMoment::Start } else { EffectMoment::End }
     }
 
     /// Makes a change take effect at a random moment within the operation's time.
     async fn change(&self, change: Change) -> io::Result<()> {
-        if self.moment() == Moment::Start {
+        if self.moment() == EffectMoment::Start {
             self.media.borrow_mut().apply(change);
             self.take_time().await;
             return self.complete().await;
@@ -276,12 +276,12 @@ impl Device for Disk {
         }
         let look = || into.with_bytes_mut(|bytes| self.media.borrow().read(offset, bytes));
         let moment = self.moment();
-        if moment == Moment::Start {
+        if moment == EffectMoment::Start {
             look();
         }
         self.take_time().await;
         self.complete().await?;
-        if moment == Moment::End {
+        if moment == EffectMoment::End {
             look();
         }
         Ok(())

@@ -33,7 +33,7 @@ use crate::stamp::stamp;
 use braid_base::Bytes;
 use braid_engine::Durability;
 use flushes::FlushStates;
-use history::{History, Kind};
+use history::{EventKind, History};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -81,23 +81,23 @@ type Moment = u64;
 struct Write {
     id: WriteId,
     range: Range<usize>,
-    content: Content,
+    content: WriteContent,
     begun: Moment,
     acknowledged: Option<Moment>,
     is_durable: bool,
-    outcome: Outcome,
+    outcome: WriteOutcome,
     /// The parts of `range` for which this write still matters, in order.
     parts: Vec<Range<usize>>,
 }
 
 #[derive(Clone)]
-enum Content {
+enum WriteContent {
     Bytes(Rc<[u8]>),
     Zeros,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Outcome {
+enum WriteOutcome {
     /// Happens, or has happened.
     Certain,
     /// Failed: may have happened.
@@ -140,17 +140,17 @@ impl Oracle {
 
     /// A write of `bytes` begins.
     pub fn begin_write(&mut self, offset: Bytes, bytes: &[u8]) -> WriteId {
-        self.begin(offset, bytes.len(), Content::Bytes(bytes.into()))
+        self.begin(offset, bytes.len(), WriteContent::Bytes(bytes.into()))
     }
 
     /// A discard, or a write of zeros, begins.
     pub fn begin_zero(&mut self, offset: Bytes, len: Bytes) -> WriteId {
-        self.begin(offset, len.as_usize(), Content::Zeros)
+        self.begin(offset, len.as_usize(), WriteContent::Zeros)
     }
 
     /// A write, discard or zeroing was acknowledged.
     pub fn end_write(&mut self, id: WriteId, durability: Durability) {
-        self.end(id, Outcome::Certain, durability);
+        self.end(id, WriteOutcome::Certain, durability);
         if durability == Durability::Fua {
             self.settle_if_many();
         }
@@ -158,7 +158,7 @@ impl Oracle {
 
     /// A write, discard or zeroing ended with an error.
     pub fn fail_write(&mut self, id: WriteId) {
-        self.end(id, Outcome::Failed, Durability::Volatile);
+        self.end(id, WriteOutcome::Failed, Durability::Volatile);
     }
 
     /// A flush begins: success covers all writes acknowledged until now.
@@ -172,7 +172,7 @@ impl Oracle {
     pub fn end_flush(&mut self, id: FlushId) {
         let begun = take_open(&mut self.flushes, id);
         let now = self.tick();
-        self.history.add(now, None, Kind::FlushEnds(begun));
+        self.history.add(now, None, EventKind::FlushEnds(begun));
         self.writes
             .iter_mut()
             .filter(|write| write.is_before(begun))
@@ -192,7 +192,7 @@ impl Oracle {
         if self.doubted.take().is_some() {
             self.known = now;
             let volatile = self.writes.iter_mut().filter(|write| !write.is_durable);
-            volatile.for_each(|write| write.outcome = Outcome::Failed);
+            volatile.for_each(|write| write.outcome = WriteOutcome::Failed);
         }
     }
 
@@ -226,18 +226,22 @@ impl Oracle {
         self.end_read(id, offset, found)
     }
 
-    fn begin(&mut self, offset: Bytes, len: usize, content: Content) -> WriteId {
+    fn begin(&mut self, offset: Bytes, len: usize, content: WriteContent) -> WriteId {
         assert!(!self.is_crashed, "verify the volume before it is written again");
         let range = offset.as_usize()..offset.as_usize() + len;
         assert!(range.end <= self.base.len(), "a write of {range:?} beyond {}", self.base.len());
-        let kind = if matches!(content, Content::Zeros) { Kind::ZeroBegins } else { Kind::WriteBegins };
+        let kind = if matches!(content, WriteContent::Zeros) {
+            EventKind::ZeroBegins
+        } else {
+            EventKind::WriteBegins
+        };
         let id = self.push(range.clone(), content).id;
         self.history.add(self.now, Some(range), kind(id));
         id
     }
 
     /// Adds a write that begins now.
-    fn push(&mut self, range: Range<usize>, content: Content) -> &mut Write {
+    fn push(&mut self, range: Range<usize>, content: WriteContent) -> &mut Write {
         let id = WriteId(self.next_write);
         self.next_write += 1;
         let begun = self.tick();
@@ -249,12 +253,12 @@ impl Oracle {
             begun,
             acknowledged: None,
             is_durable: false,
-            outcome: Outcome::Certain,
+            outcome: WriteOutcome::Certain,
         });
         self.writes.last_mut().expect("it was pushed just now")
     }
 
-    fn end(&mut self, id: WriteId, outcome: Outcome, durability: Durability) {
+    fn end(&mut self, id: WriteId, outcome: WriteOutcome, durability: Durability) {
         let now = self.tick();
         let at = self.writes.binary_search_by_key(&id, |write| write.id);
         let write =
@@ -262,12 +266,12 @@ impl Oracle {
         assert_eq!(write.acknowledged.replace(now), None, "write {} ended twice", id.0);
         write.is_durable = durability == Durability::Fua;
         // A write in flight at the time of a loss may be among the lost writes.
-        if write.is_durable || write.outcome != Outcome::Failed {
+        if write.is_durable || write.outcome != WriteOutcome::Failed {
             write.outcome = outcome;
         }
         let kind = match outcome {
-            Outcome::Failed => Kind::Failed(id),
-            _ => Kind::Acknowledged(id, durability),
+            WriteOutcome::Failed => EventKind::Failed(id),
+            _ => EventKind::Acknowledged(id, durability),
         };
         self.history.add(now, Some(write.range.clone()), kind);
     }
@@ -287,7 +291,7 @@ impl Oracle {
 impl Write {
     /// True if this write hides earlier writes.
     fn displaces(&self) -> bool {
-        self.outcome != Outcome::Failed
+        self.outcome != WriteOutcome::Failed
     }
 
     /// True if the write was acknowledged before `moment`.
@@ -298,8 +302,10 @@ impl Write {
     /// Returns the bytes written to a part of the range; `None` means zeros.
     fn bytes(&self, part: &Range<usize>) -> Option<&[u8]> {
         match &self.content {
-            Content::Bytes(bytes) => Some(&bytes[part.start - self.range.start..part.end - self.range.start]),
-            Content::Zeros => None,
+            WriteContent::Bytes(bytes) => {
+                Some(&bytes[part.start - self.range.start..part.end - self.range.start])
+            }
+            WriteContent::Zeros => None,
         }
     }
 }

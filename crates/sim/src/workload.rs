@@ -184,7 +184,7 @@ struct Stream {
 }
 
 /// Result of a client's request.
-type Outcome = Result<(), String>;
+type RequestResult = Result<(), String>;
 
 impl<E: Export> Client<E> {
     async fn run(mut self) {
@@ -222,7 +222,7 @@ impl<E: Export> Client<E> {
         }
     }
 
-    async fn request(&mut self) -> Outcome {
+    async fn request(&mut self) -> RequestResult {
         if self.shared.workload.streams > 0.0 && self.rng.chance(self.shared.workload.streams) {
             let Stream { next, len, .. } = self.next_of_stream();
             return self.read(next, len).await;
@@ -257,7 +257,7 @@ impl<E: Export> Client<E> {
         self.buf.slice(lead..lead + len)
     }
 
-    async fn read(&self, offset: Bytes, len: Bytes) -> Outcome {
+    async fn read(&self, offset: Bytes, len: Bytes) -> RequestResult {
         let into = self.place(offset, len);
         let id = self.oracle.borrow_mut().begin_read();
         let result = self.export.read(offset, &into).await;
@@ -269,7 +269,7 @@ impl<E: Export> Client<E> {
         into.with_bytes(|bytes| oracle.end_read(id, offset, bytes)).map_err(|m| describe("a read", &m))
     }
 
-    async fn write(&self, offset: Bytes, len: Bytes, durability: Durability) -> Outcome {
+    async fn write(&self, offset: Bytes, len: Bytes, durability: Durability) -> RequestResult {
         let from = self.place(offset, len);
         let id = {
             let mut oracle = self.oracle.borrow_mut();
@@ -284,7 +284,7 @@ impl<E: Export> Client<E> {
         self.accept("write", offset, result)
     }
 
-    async fn flush(&self) -> Outcome {
+    async fn flush(&self) -> RequestResult {
         let id = self.oracle.borrow_mut().begin_flush();
         let result = self.export.flush().await;
         match &result {
@@ -294,7 +294,7 @@ impl<E: Export> Client<E> {
         self.accept("flush", Bytes::ZERO, result)
     }
 
-    async fn discard(&self, offset: Bytes, len: Bytes) -> Outcome {
+    async fn discard(&self, offset: Bytes, len: Bytes) -> RequestResult {
         let id = self.oracle.borrow_mut().begin_zero(offset, len);
         let result = self.export.discard(offset, len).await;
         match &result {
@@ -304,7 +304,7 @@ impl<E: Export> Client<E> {
         self.accept("discard", offset, result)
     }
 
-    async fn write_zeroes(&mut self, offset: Bytes, len: Bytes) -> Outcome {
+    async fn write_zeroes(&mut self, offset: Bytes, len: Bytes) -> RequestResult {
         let zeroing = if self.rng.chance(0.5) { Zeroing::MayDiscard } else { Zeroing::KeepAllocated };
         let durability = if self.rng.chance(0.2) { Durability::Fua } else { Durability::Volatile };
         let id = self.oracle.borrow_mut().begin_zero(offset, len);
@@ -316,7 +316,7 @@ impl<E: Export> Client<E> {
         self.accept("write-zeroes", offset, result)
     }
 
-    fn accept(&self, verb: &str, offset: Bytes, result: Result<(), Error>) -> Outcome {
+    fn accept(&self, verb: &str, offset: Bytes, result: Result<(), Error>) -> RequestResult {
         match (result, self.shared.workload.errors) {
             (Err(error), Errors::Forbidden) => {
                 Err(format!("{verb} at {:#x} failed: {:?}: {error}", offset.0, error.kind()))

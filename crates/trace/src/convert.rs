@@ -52,10 +52,10 @@ pub fn convert<W: Write>(
         Target::Compact(compression) => {
             Writer::Compact(CompactWriter::open(out, header, compression).map_err(writing)?)
         }
-        Target::Spc => Writer::Spc(Spc { out, asus: Vec::new() }),
+        Target::Spc => Writer::Spc(SpcWriter { out, asus: Vec::new() }),
         Target::Fio2 | Target::Fio3 => {
             let version = if target == Target::Fio2 { 2 } else { 3 };
-            Writer::Fio(Fio::open(out, version).map_err(writing)?)
+            Writer::Fio(FioWriter::open(out, version).map_err(writing)?)
         }
     };
     let mut converted = Converted::default();
@@ -83,8 +83,8 @@ pub fn convert<W: Write>(
 
 enum Writer<W: Write> {
     Compact(CompactWriter<W>),
-    Spc(Spc<W>),
-    Fio(Fio<W>),
+    Spc(SpcWriter<W>),
+    Fio(FioWriter<W>),
 }
 
 enum Fate {
@@ -103,7 +103,7 @@ impl<W: Write> Writer<W> {
     }
 }
 
-struct Spc<W> {
+struct SpcWriter<W> {
     out: W,
     /// ASU by device index.
     asus: Vec<Option<u64>>,
@@ -112,7 +112,7 @@ struct Spc<W> {
 /// First ASU for devices with a label that is not a number.
 const FIRST_OF_NAMED: u64 = 1000;
 
-impl<W: Write> Spc<W> {
+impl<W: Write> SpcWriter<W> {
     fn push(&mut self, record: &Record, label: &str) -> io::Result<Fate> {
         let op = match record.arrival.request.op {
             Op::Read => 'r',
@@ -136,7 +136,7 @@ impl<W: Write> Spc<W> {
     }
 }
 
-struct Fio<W> {
+struct FioWriter<W> {
     out: W,
     version: u32,
     /// Opened files, by device index.
@@ -146,10 +146,10 @@ struct Fio<W> {
     last: Nanos,
 }
 
-impl<W: Write> Fio<W> {
-    fn open(mut out: W, version: u32) -> io::Result<Fio<W>> {
+impl<W: Write> FioWriter<W> {
+    fn open(mut out: W, version: u32) -> io::Result<FioWriter<W>> {
         writeln!(out, "fio version {version} iolog")?;
-        Ok(Fio { out, version, files: Vec::new(), waited: 0, last: Nanos::ZERO })
+        Ok(FioWriter { out, version, files: Vec::new(), waited: 0, last: Nanos::ZERO })
     }
 
     fn push(&mut self, record: &Record, label: &str) -> io::Result<Fate> {

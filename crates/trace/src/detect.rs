@@ -103,8 +103,8 @@ fn lines(beginning: &[u8]) -> Vec<&[u8]> {
 /// later.
 fn records(format: Format, lines: &[&[u8]], beginning: &[u8], options: &Options) -> usize {
     let usual = Options { event: options.event, ..Options::default() };
-    let Ok(units) = usual.units(format) else { return 0 };
-    let Some(mut reader) = formats::lines(format, units, &usual, beginning) else { return 0 };
+    let Ok((unit, block)) = usual.units(format) else { return 0 };
+    let Some(mut reader) = formats::lines(format, unit, block, &usual, beginning) else { return 0 };
     let mut devices = Devices::default();
     let mut is_record = |line: &&&[u8]| {
         // Ignored events of blkparse also count as its lines.

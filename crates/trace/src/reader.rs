@@ -105,22 +105,23 @@ impl<'a> Reader<'a> {
         let decoder = formats::decoder(format, options, &beginning)?;
         // A compact trace is in order and needs no window. Any record out of order is late.
         let window = if format == Format::Compact { 0 } else { options.window };
-        Ok(Reader::new(source, decoder, (format, compression), window, options))
+        Ok(Reader::new(source, decoder, format, compression, window, options))
     }
 
     /// Merges the parts of a trace by time. The parts must have been opened with a speed of 1.
     pub(crate) fn merge(parts: Vec<Reader<'static>>, options: &Options) -> Result<Reader<'static>, Error> {
         options.check()?;
         let merged = Merged::new(parts);
-        let (kind, nothing) = (merged.kind(), Source::new(Box::new(std::io::empty())));
+        let ((format, compression), nothing) = (merged.kind(), Source::new(Box::new(std::io::empty())));
         // Each part has already sorted its own records.
-        Ok(Reader::new(nothing, Box::new(merged), kind, 0, options))
+        Ok(Reader::new(nothing, Box::new(merged), format, compression, 0, options))
     }
 
     fn new(
         source: Source<'a>,
         decoder: Box<dyn Decode>,
-        (format, compression): (Format, Compression),
+        format: Format,
+        compression: Compression,
         window: usize,
         options: &Options,
     ) -> Reader<'a> {

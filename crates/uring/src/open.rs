@@ -167,7 +167,7 @@ fn lock_beneath(path: &Path, device: &File, permission: Permission) -> io::Resul
     let Ok(file) = writable.or_else(|_| File::open(&lower)) else { return Ok(None) };
     let len = block_device_size(device).map_err(|e| failed(path, "ask for the size of", e))?;
     let locked = take(&lower, &file, FlockOperation::NonBlockingLockShared)
-        .and_then(|()| lock_range(&lower, &file, (start, len), permission));
+        .and_then(|()| lock_range(&lower, &file, start, len, permission));
     match locked {
         Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
             let problem = format!("{} lies over {}: {error}", path.display(), lower.display());
@@ -178,7 +178,7 @@ fn lock_beneath(path: &Path, device: &File, permission: Permission) -> io::Resul
 }
 
 /// Locks a range: exclusively for writing; shared for reading, or if the file is open for reading only.
-fn lock_range(path: &Path, file: &File, (start, len): (u64, u64), permission: Permission) -> io::Result<()> {
+fn lock_range(path: &Path, file: &File, start: u64, len: u64, permission: Permission) -> io::Result<()> {
     let mode = rustix::fs::fcntl_getfl(file)? & OFlags::ACCMODE;
     let is_alone = permission == Permission::ReadWrite && mode == OFlags::RDWR;
     // SAFETY: a lock is plain numbers, and all zeros are valid.

@@ -79,7 +79,8 @@ impl Reactor {
     pub(crate) fn open(entries: u32, arena: &Arena) -> io::Result<Reactor> {
         let mut fallbacks = Vec::new();
         let uring = setup::open(entries, &mut fallbacks)?;
-        let registered = setup::register_arena(&uring, arena.region());
+        let (start, len) = arena.region();
+        let registered = setup::register_arena(&uring, start, len);
         let files = setup::register_files(&uring);
         let free_files = if files.is_ok() { (0..FILES).rev().collect() } else { Vec::new() };
         fallbacks.extend(registered.clone().err());

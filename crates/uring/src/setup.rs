@@ -90,7 +90,7 @@ fn explain(error: io::Error) -> io::Error {
 /// # Errors
 /// The reason of the refusal, with the remedy. All works without registration, at about a tenth more CPU for
 /// each request.
-pub(crate) fn register_arena(uring: &IoUring, (start, len): (*mut u8, usize)) -> Result<(), String> {
+pub(crate) fn register_arena(uring: &IoUring, start: *mut u8, len: usize) -> Result<(), String> {
     raise_memlock();
     // SAFETY: the region is the arena's own, and stays allocated as long as the ring, which holds the arena.
     // The advice changes no byte; where it is refused the pages are small, which is slower to register and

@@ -21,7 +21,7 @@
 //! (by Che's approximation). Measured with the trace, the caches hit 72, 84 and 88 % (RelStorage's notes):
 //! the trace has slightly more temporal locality.
 
-use crate::oltp::{self, Figures, Mix};
+use crate::oltp::{self, AccountMix, TraceFigures};
 use crate::{About, Setting, Workload};
 use braid_base::{BadSetting, Bytes, Nanos, Settings};
 
@@ -37,14 +37,14 @@ pub(crate) fn new(settings: &mut Settings, seed: u64) -> Result<Workload, BadSet
     oltp::new(&ABOUT, &FIGURES, settings, seed)
 }
 
-const FIGURES: Figures = Figures {
+const FIGURES: TraceFigures = TraceFigures {
     requests: 5_334_987,
     duration: Nanos::from_secs(43_712),
     low: 1.0 / 3.0,
     hot20: 0.57,
     exponent: 1.26,
     grid: Bytes(1 << 10),
-    umass: Mix {
+    umass: AccountMix {
         rate: 122,
         read: 0.2316,
         // 3,481 B on average.
@@ -58,7 +58,7 @@ const FIGURES: Figures = Figures {
             (Bytes(24 << 10), 336),
         ],
     },
-    hayashi: Mix {
+    hayashi: AccountMix {
         rate: 825,
         read: 0.154,
         // 16.1 KiB on average.

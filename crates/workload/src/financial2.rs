@@ -19,7 +19,7 @@
 //! fit gives 0.294 million places. LRU caches of 100 MB and 512 MB then hit 86 and 94 % (by Che's
 //! approximation). Measured with the trace, the caches hit 85 and 92 % (RelStorage's notes).
 
-use crate::oltp::{self, Figures, Mix};
+use crate::oltp::{self, AccountMix, TraceFigures};
 use crate::{About, Setting, Workload};
 use braid_base::{BadSetting, Bytes, Nanos, Settings};
 
@@ -35,20 +35,20 @@ pub(crate) fn new(settings: &mut Settings, seed: u64) -> Result<Workload, BadSet
     oltp::new(&ABOUT, &FIGURES, settings, seed)
 }
 
-const FIGURES: Figures = Figures {
+const FIGURES: TraceFigures = TraceFigures {
     requests: 3_699_194,
     duration: Nanos::from_secs(41_100),
     low: 2.0 / 3.0,
     hot20: 0.84,
     exponent: 1.3,
     grid: Bytes(2 << 10),
-    umass: Mix {
+    umass: AccountMix {
         rate: 90,
         read: 0.8235,
         // 2.4 KiB on average.
         sizes: &[(Bytes(512), 400), (Bytes(2 << 10), 7_500), (Bytes(4 << 10), 2_000), (Bytes(8 << 10), 100)],
     },
-    hayashi: Mix {
+    hayashi: AccountMix {
         rate: 431,
         read: 0.785,
         // 18.8 KiB on average.

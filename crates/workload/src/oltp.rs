@@ -30,7 +30,7 @@ use braid_base::{BadSetting, Bytes, MIB, Nanos, Request, Rng, SECTOR, Settings};
 use std::sync::Arc;
 
 /// Figures of one trace.
-pub(crate) struct Figures {
+pub(crate) struct TraceFigures {
     pub requests: u64,
     pub duration: Nanos,
     /// Lowest rate within the duration, as a share of the highest rate.
@@ -41,13 +41,13 @@ pub(crate) struct Figures {
     pub exponent: f64,
     pub grid: Bytes,
     /// Figures of the public trace, and figures of Hayashi and Komoda.
-    pub umass: Mix,
-    pub hayashi: Mix,
+    pub umass: AccountMix,
+    pub hayashi: AccountMix,
 }
 
 /// Figures that differ between the accounts of a trace.
 #[derive(Clone, Copy)]
-pub(crate) struct Mix {
+pub(crate) struct AccountMix {
     /// Requests per second.
     pub rate: u64,
     pub read: f64,
@@ -102,7 +102,7 @@ pub(crate) const fn settings(requests: &'static str, hot20: &'static str) -> [Se
 
 pub(crate) fn new(
     about: &About,
-    figures: &Figures,
+    figures: &TraceFigures,
     settings: &mut Settings,
     seed: u64,
 ) -> Result<Workload, BadSetting> {

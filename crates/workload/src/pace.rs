@@ -13,11 +13,11 @@ use braid_base::{Arrival, BadSetting, Nanos, Request, Rng, Settings};
 pub(crate) struct Pace {
     /// Requests of all clients together. `None` for an endless workload.
     pub requests: Option<u64>,
-    kind: Kind,
+    kind: LoopKind,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+enum LoopKind {
     Open(Times),
     Closed { clients: u64, think: Nanos },
 }
@@ -61,22 +61,22 @@ impl Pace {
             )));
         }
         let kind = match is_open {
-            true => Kind::Open(Times::new(rate as f64)),
-            false => Kind::Closed { clients, think },
+            true => LoopKind::Open(Times::new(rate as f64)),
+            false => LoopKind::Closed { clients, think },
         };
         Ok(Pace { requests, kind })
     }
 
     /// Creates an open loop.
     pub fn open(requests: Option<u64>, times: Times) -> Pace {
-        Pace { requests, kind: Kind::Open(times) }
+        Pace { requests, kind: LoopKind::Open(times) }
     }
 
     /// Returns the number of streams of requests.
     pub fn streams(&self) -> u64 {
         match self.kind {
-            Kind::Open(_) => 1,
-            Kind::Closed { clients, .. } => clients,
+            LoopKind::Open(_) => 1,
+            LoopKind::Closed { clients, .. } => clients,
         }
     }
 
@@ -88,12 +88,12 @@ impl Pace {
     {
         let mut rng = Rng::new(seed);
         match self.kind {
-            Kind::Open(times) => {
+            LoopKind::Open(times) => {
                 let (requests, rng) = (make(0, rng.fork()), rng.fork());
                 let left = self.requests.unwrap_or(u64::MAX);
                 Load::Open(Box::new(Ahead::new(Timed { requests, rng, times, left })))
             }
-            Kind::Closed { clients, think } => {
+            LoopKind::Closed { clients, think } => {
                 let processes = Processes { requests: self.requests, clients, join: Nanos::ZERO };
                 processes.load(seed, |client, mut rng| {
                     let mut thinker = Thinker::new(think, rng.fork());

@@ -150,7 +150,7 @@ pub(crate) fn new(
         write_sizes: Sizes::new(figures.write_sizes),
     });
     let load = move || {
-        processes.load(seed, |number, mut rng| Process {
+        processes.load(seed, |number, mut rng| SmbProcess {
             mix: mix.clone(),
             thinker: Thinker::new(Nanos(of_an_operation.round() as u64), rng.fork()),
             rng,
@@ -221,7 +221,7 @@ struct Mix {
     write_sizes: Sizes,
 }
 
-struct Process {
+struct SmbProcess {
     mix: Arc<Mix>,
     rng: Rng,
     thinker: Thinker,
@@ -239,7 +239,7 @@ struct Process {
     under_way: Option<Bytes>,
 }
 
-impl Iterator for Process {
+impl Iterator for SmbProcess {
     type Item = Step;
 
     fn next(&mut self) -> Option<Step> {
@@ -261,7 +261,7 @@ impl Iterator for Process {
     }
 }
 
-impl Process {
+impl SmbProcess {
     /// Begins the next operation. Returns its bytes read or written, and its first request, if any.
     fn operation(&mut self) -> (Bytes, Option<Request>) {
         let (drawn, mix) = (self.rng.unit(), &self.mix);

@@ -122,7 +122,7 @@ struct Constants {
 
 /// Effect of a type of transaction on the database.
 #[derive(Clone, Copy)]
-struct Kind {
+struct TransactionType {
     share: f64,
     keying: f64,
     think: f64,
@@ -144,7 +144,7 @@ const fn rows(stock: u32, customers: u32, orders: u32) -> Rows {
     Rows { stock, customers, orders }
 }
 
-const NEW_ORDER: Kind = Kind {
+const NEW_ORDER: TransactionType = TransactionType {
     share: 0.45,
     keying: 18.0,
     think: 12.0,
@@ -152,7 +152,7 @@ const NEW_ORDER: Kind = Kind {
     changed: rows(10, 0, 1),
     log: Bytes(16 << 10),
 };
-const PAYMENT: Kind = Kind {
+const PAYMENT: TransactionType = TransactionType {
     share: 0.43,
     keying: 3.0,
     think: 12.0,
@@ -160,7 +160,7 @@ const PAYMENT: Kind = Kind {
     changed: rows(0, 1, 0),
     log: Bytes(8 << 10),
 };
-const ORDER_STATUS: Kind = Kind {
+const ORDER_STATUS: TransactionType = TransactionType {
     share: 0.04,
     keying: 2.0,
     think: 10.0,
@@ -168,7 +168,7 @@ const ORDER_STATUS: Kind = Kind {
     changed: rows(0, 0, 0),
     log: Bytes::ZERO,
 };
-const DELIVERY: Kind = Kind {
+const DELIVERY: TransactionType = TransactionType {
     share: 0.04,
     keying: 2.0,
     think: 5.0,
@@ -176,7 +176,7 @@ const DELIVERY: Kind = Kind {
     changed: rows(0, 10, 10),
     log: Bytes(8 << 10),
 };
-const STOCK_LEVEL: Kind = Kind {
+const STOCK_LEVEL: TransactionType = TransactionType {
     share: 0.04,
     keying: 2.0,
     think: 5.0,
@@ -184,7 +184,7 @@ const STOCK_LEVEL: Kind = Kind {
     changed: rows(0, 0, 0),
     log: Bytes::ZERO,
 };
-const KINDS: [Kind; 5] = [NEW_ORDER, PAYMENT, ORDER_STATUS, DELIVERY, STOCK_LEVEL];
+const KINDS: [TransactionType; 5] = [NEW_ORDER, PAYMENT, ORDER_STATUS, DELIVERY, STOCK_LEVEL];
 
 struct Terminal {
     plan: Plan,
@@ -198,7 +198,7 @@ struct Terminal {
     /// Orders of this district so far.
     orders: u64,
     /// The present transaction, and its remaining rows.
-    kind: Kind,
+    kind: TransactionType,
     read: Rows,
     changed: Rows,
     commit: Commit,

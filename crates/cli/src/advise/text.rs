@@ -5,7 +5,7 @@ use super::{Arguments, Report};
 use crate::simulate::clock;
 use crate::table::Table;
 use braid_base::Bytes;
-use braid_lab::advice::{Advice, Row, Ruling, SizeCurve};
+use braid_lab::advice::{Advice, ChoiceRuling, Forecast, SizeCurve};
 
 /// Largest error of the present policy's forecast that still shows fitting models.
 const FITS: f64 = 0.1;
@@ -31,7 +31,7 @@ pub(super) fn describe(report: &Report, arguments: &Arguments) -> String {
 /// Returns the command to type; none if no change is advised.
 pub(super) fn command(advice: &Advice, name: Option<&str>) -> Option<String> {
     let policy = &advice.choice.advised_policy;
-    (advice.choice.ruling == Ruling::Change)
+    (advice.choice.ruling == ChoiceRuling::Change)
         .then(|| format!("braid policy {} {policy}", name.unwrap_or("NAME")))
 }
 
@@ -88,15 +88,15 @@ fn ruling(advice: &Advice) -> String {
     };
     let gain = percent(choice.gain_ns_mean.unwrap_or_default() / now.max(1e-9));
     match choice.ruling {
-        Ruling::Change => format!(
+        ChoiceRuling::Change => format!(
             "Change to {advised}: the mean latency would be {} ms instead of {} ms, {gain} less{interval}.",
             millis(mean(advised).unwrap_or_default()),
             millis(now)
         ),
-        Ruling::Keep => {
+        ChoiceRuling::Keep => {
             format!("Keep {present}: no other policy has at least 5 % less mean latency.")
         }
-        Ruling::Undecided => format!(
+        ChoiceRuling::Undecided => format!(
             "Keep {present} for now: {} may have {gain} less mean latency{interval}: too little for a verdict from this recording: record for \
              longer (--for) or simulate more requests (--requests).",
             choice.undecided_policy.as_deref().unwrap_or("another policy"),
@@ -180,7 +180,7 @@ fn policies(advice: &Advice) -> String {
     table.render("  ")
 }
 
-fn cells(row: &Row, advice: &Advice) -> Vec<String> {
+fn cells(row: &Forecast, advice: &Advice) -> Vec<String> {
     let present = advice.rows.iter().find(|row| row.policy == advice.present_policy);
     let now = present.map_or(1.0, |row| row.latency_ns_mean).max(1e-9);
     let difference = match (row.difference_ns_mean, row.difference_ns_low, row.difference_ns_high) {

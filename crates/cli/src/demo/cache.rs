@@ -8,7 +8,7 @@
 use super::count;
 use super::guard::Guard;
 use super::pass::commits::{Kept, Writers};
-use super::show::{MOUNT_OPTIONS, Run, SIZE, Settings, Show, too_slow};
+use super::show::{CommitRun, MOUNT_OPTIONS, SIZE, Show, ShowSettings, too_slow};
 use super::volume::{Plan, Volume};
 use crate::output::Output;
 use braid_base::Bytes;
@@ -40,7 +40,7 @@ clients, measured_seconds, commits_per_second, lateness_share, too_late; dirty_h
 removal_seconds, kept_commits, lost_commits.")]
 pub struct Arguments {
     #[command(flatten)]
-    settings: Settings,
+    settings: ShowSettings,
 }
 
 /// The compared runs, and the records found on the disk afterwards.
@@ -48,7 +48,7 @@ pub struct Arguments {
 struct Report {
     conditions: Vec<String>,
     too_slow: Option<String>,
-    runs: Vec<Run>,
+    runs: Vec<CommitRun>,
     dirty_highest_bytes: u64,
     removal_seconds: f64,
     kept_commits: u64,

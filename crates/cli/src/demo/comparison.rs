@@ -14,7 +14,7 @@ use super::guard::Guard;
 use super::machine::{self, Over};
 use super::measure::Interval;
 use super::memory_group::{self, MemoryGroup};
-use super::report::{Report, Run, count};
+use super::report::{DbenchRun, Report, count};
 use super::stage::{Program, Stage};
 use super::volume::{Plan, Volume};
 use super::{make_directory, read_policies};
@@ -207,7 +207,7 @@ impl Comparison {
 
     /// Performs all runs, in order. With `keep`, the last volume stays, and so do all resources that `outer`
     /// guards.
-    fn run(&self, stage: &Stage, keep: bool, outer: &mut Guard) -> Result<Vec<Run>> {
+    fn run(&self, stage: &Stage, keep: bool, outer: &mut Guard) -> Result<Vec<DbenchRun>> {
         let mut runs = Vec::new();
         for policy in &self.policies {
             let mut guard = Guard::default();
@@ -220,7 +220,13 @@ impl Comparison {
         Ok(runs)
     }
 
-    fn run_policy(&self, policy: &str, stage: &Stage, guard: &mut Guard, runs: &mut Vec<Run>) -> Result<()> {
+    fn run_policy(
+        &self,
+        policy: &str,
+        stage: &Stage,
+        guard: &mut Guard,
+        runs: &mut Vec<DbenchRun>,
+    ) -> Result<()> {
         stage.now(policy);
         let volume = self.plan.serve(policy, stage, guard)?;
         let point = self.plan.mount_point();
@@ -242,7 +248,7 @@ impl Comparison {
     }
 
     /// Performs one run: the workload, and the daemon's counters after the warm-up and just before the end.
-    fn run_clients(&self, policy: &str, clients: u32, volume: &Volume, stage: &Stage) -> Result<Run> {
+    fn run_clients(&self, policy: &str, clients: u32, volume: &Volume, stage: &Stage) -> Result<DbenchRun> {
         let warm_up = dbench::warm_up(self.time);
         let (command, parse): (_, fn(&str) -> Result<Outcome>) = match self.over {
             Over::Kernel => {
@@ -267,7 +273,7 @@ impl Comparison {
             let problem = format!("{} failed, {status}: {}", self.workload(), read(&complained).trim());
             return Err(Error::new(ErrorKind::Io, problem));
         }
-        Ok(Run::new(policy, clients, parse(&read(&said))?, Interval::between(&before, &after)))
+        Ok(DbenchRun::new(policy, clients, parse(&read(&said))?, Interval::between(&before, &after)))
     }
 }
 

@@ -67,14 +67,14 @@ all_response_ns_mean, flushes, flush_response_ns_mean, lateness_ns_mean."
 )]
 pub struct Arguments {
     #[command(subcommand)]
-    show: Option<Show>,
+    show: Option<Demo>,
     #[command(flatten)]
     changing: changing::Settings,
 }
 
 /// Demonstrations other than the changing load.
 #[derive(Subcommand)]
-enum Show {
+enum Demo {
     Dbench(Box<comparison::Arguments>),
     Pass(pass::Arguments),
     Cache(cache::Arguments),
@@ -83,9 +83,9 @@ enum Show {
 /// Runs the command.
 pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
     match &arguments.show {
-        Some(Show::Dbench(arguments)) => comparison::run(arguments, output),
-        Some(Show::Pass(arguments)) => pass::run(arguments, output),
-        Some(Show::Cache(arguments)) => cache::run(arguments, output),
+        Some(Demo::Dbench(arguments)) => comparison::run(arguments, output),
+        Some(Demo::Pass(arguments)) => pass::run(arguments, output),
+        Some(Demo::Cache(arguments)) => cache::run(arguments, output),
         None => changing::run(&arguments.changing, output),
     }
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 /// One policy at one number of clients.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Run {
+pub struct DbenchRun {
     /// The policy with its settings, as given by the user.
     pub policy: String,
     /// Clients of the workload.
@@ -23,17 +23,17 @@ pub struct Run {
     pub volume: Interval,
 }
 
-impl Run {
+impl DbenchRun {
     /// Combines the workload's result with the daemon's figures.
-    pub fn new(policy: &str, clients: u32, outcome: Outcome, volume: Interval) -> Run {
+    pub fn new(policy: &str, clients: u32, outcome: Outcome, volume: Interval) -> DbenchRun {
         let Outcome { throughput_mb_per_second, operation_ms_mean, operation_ms_max } = outcome;
         let policy = policy.to_owned();
-        Run { policy, clients, throughput_mb_per_second, operation_ms_mean, operation_ms_max, volume }
+        DbenchRun { policy, clients, throughput_mb_per_second, operation_ms_mean, operation_ms_max, volume }
     }
 
     /// Line about the run, printed at its end.
     pub fn line(&self) -> String {
-        let Run { policy, clients, throughput_mb_per_second, .. } = self;
+        let DbenchRun { policy, clients, throughput_mb_per_second, .. } = self;
         format!("  {policy}, {}: {throughput_mb_per_second:.0} MB/s", count(*clients, "client"))
     }
 }
@@ -46,14 +46,14 @@ pub struct Report {
     /// Reason why figures do not count, and the remedy; `None` if all count.
     pub too_slow: Option<String>,
     /// The runs, in their order.
-    pub runs: Vec<Run>,
+    pub runs: Vec<DbenchRun>,
     /// Time from the start of the first run to the end of the last.
     pub wall_seconds: f64,
 }
 
 impl Report {
     /// Creates the report of `runs`, with a warning if devices were too late.
-    pub fn new(conditions: Vec<String>, runs: Vec<Run>, wall_seconds: f64) -> Report {
+    pub fn new(conditions: Vec<String>, runs: Vec<DbenchRun>, wall_seconds: f64) -> Report {
         let named = runs
             .iter()
             .map(|run| (format!("{} with {}", run.policy, count(run.clients, "client")), &run.volume));
@@ -97,7 +97,7 @@ impl Report {
     }
 }
 
-fn pair(run: &Run, figure: impl Fn(&super::measure::DeviceInterval) -> Option<String>) -> String {
+fn pair(run: &DbenchRun, figure: impl Fn(&super::measure::DeviceInterval) -> Option<String>) -> String {
     let each = run.volume.devices.iter().map(|device| figure(device).unwrap_or_else(|| "-".to_owned()));
     each.collect::<Vec<_>>().join(" / ")
 }
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     /// A run with this lateness of the SSD, and with an idle disk.
-    fn run(policy: &str, clients: u32, lateness_us: u64) -> Run {
+    fn run(policy: &str, clients: u32, lateness_us: u64) -> DbenchRun {
         let mut volume = interval(lateness_us);
         let [ssd, hdd] = &mut volume.devices[..] else { panic!("two devices") };
         (ssd.data_share, ssd.requests_share, ssd.flushes) = (1.0, 1.0, 50);
@@ -125,7 +125,7 @@ mod tests {
         (hdd.requests, hdd.requests_share) = (0, 0.0);
         let outcome =
             Outcome { throughput_mb_per_second: 61.6, operation_ms_mean: 0.09, operation_ms_max: 14.7 };
-        Run::new(policy, clients, outcome, volume)
+        DbenchRun::new(policy, clients, outcome, volume)
     }
 
     #[test]

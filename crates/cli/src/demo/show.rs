@@ -24,7 +24,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// Length of the runs, number of programs, devices and directory.
 #[derive(Args)]
-pub struct Settings {
+pub struct ShowSettings {
     /// Runs of three seconds, to check that everything works on this machine
     #[arg(long)]
     quick: bool,
@@ -47,7 +47,7 @@ pub struct Settings {
 
 /// Figures of one policy.
 #[derive(Serialize)]
-pub struct Run {
+pub struct CommitRun {
     policy: String,
     clients: u32,
     measured_seconds: f64,
@@ -59,7 +59,7 @@ pub struct Run {
     volume: Interval,
 }
 
-impl Run {
+impl CommitRun {
     /// Row of the table: `name`, and commits per second.
     pub fn row(&self, name: &str) -> String {
         format!("{name} {:>8.0}{} commits/s", self.commits_per_second, mark(&self.volume))
@@ -67,7 +67,7 @@ impl Run {
 }
 
 /// Reason why figures do not count, and the remedy; `None` if all count.
-pub fn too_slow(runs: &[Run]) -> Option<String> {
+pub fn too_slow(runs: &[CommitRun]) -> Option<String> {
     late::too_slow(runs.iter().map(|run| (run.policy.clone(), &run.volume)))
 }
 
@@ -79,7 +79,7 @@ pub struct Show {
     pub time: Duration,
 }
 
-impl Settings {
+impl ShowSettings {
     /// Creates the demo's directory, runs `play`, and removes everything. Returns the result of `play` and
     /// its duration in seconds. The progress bar expects two runs and `beside` seconds.
     ///
@@ -119,13 +119,13 @@ impl Show {
         volume: &Volume<'_>,
         writers: &Writers,
         tell: impl FnMut(u64) -> Result<()>,
-    ) -> Result<Run> {
+    ) -> Result<CommitRun> {
         self.stage.now(policy);
         let before = volume.status()?;
         let (measured_seconds, commits_per_second) = writers.watch(&self.stage, self.time, tell)?;
         let interval = Interval::between(&before, &volume.status()?);
         self.stage.say(&format!("  {policy}: {commits_per_second:.0} commits/s"));
-        Ok(Run {
+        Ok(CommitRun {
             policy: policy.to_owned(),
             clients: self.clients,
             measured_seconds,

@@ -1,11 +1,11 @@
 //! `braid lab run corpus` and `braid lab report corpus`: judge policies on many cells.
 
-use super::{Report, Unfinished};
+use super::{LabReport, Unfinished};
 use crate::output::Output;
 use crate::simulate::{Bar, failure};
 use crate::table::Table;
 use braid_control::{Error, ErrorKind, Result};
-use braid_lab::corpus::{self, Cell, CellRun, Half, How, Kept, Ran, RowScore, Scores};
+use braid_lab::corpus::{self, Cell, CellRun, CorpusOptions, Half, Kept, Ran, RowScore, Scores};
 use clap::Args;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -52,7 +52,7 @@ struct Judged {
 }
 
 #[derive(Serialize)]
-struct Written<'a> {
+struct WrittenCorpus<'a> {
     output_path: &'a Path,
     cell_count: usize,
     missing_cells: Vec<String>,
@@ -107,7 +107,7 @@ pub fn run(options: &Choice, how: &super::Options, output: Output) -> Result<()>
 }
 
 /// Runs the corpus and writes the page.
-pub fn report(report: &Report, output: Output) -> Result<()> {
+pub fn report(report: &LabReport, output: Output) -> Result<()> {
     let begun = Instant::now();
     if report.svg.is_some() || report.markdown.is_some() {
         return Err(Error::new(
@@ -119,7 +119,7 @@ pub fn report(report: &Report, output: Output) -> Result<()> {
     let unfinished = Unfinished::begin(&output_path)?;
     let ran = judge(&report.corpus, &report.options)?;
     unfinished.finish(&corpus::page(&ran, report.options.seed, report.options.quick))?;
-    let written = Written {
+    let written = WrittenCorpus {
         output_path: &output_path,
         cell_count: ran.cells.len(),
         missing_cells: ran.missing_cells,
@@ -170,7 +170,7 @@ fn judge(options: &Choice, how: &super::Options) -> Result<Ran> {
         count += 1;
         bar.say(&format!("{count} of {there} after {:.1} s: {}", cell.seconds, cell.cell));
     };
-    let how = How { quick: how.quick, threads: how.threads.map(usize::from) };
+    let how = CorpusOptions { quick: how.quick, threads: how.threads.map(usize::from) };
     let ran = corpus::run(&cells, &rows, how, &mut kept, |progress| bar.show(progress), ended);
     bar.end();
     ran.map_err(|error| failure(&error))

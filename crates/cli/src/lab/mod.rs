@@ -22,15 +22,15 @@ use std::time::Instant;
 #[derive(Args)]
 pub struct Arguments {
     #[command(subcommand)]
-    verb: Verb,
+    verb: LabVerb,
 }
 
 #[derive(Subcommand)]
-enum Verb {
-    List(List),
-    Show(Show),
-    Run(Run),
-    Report(Report),
+enum LabVerb {
+    List(LabList),
+    Show(LabShow),
+    Run(LabRun),
+    Report(LabReport),
 }
 
 /// List the experiments
@@ -42,7 +42,7 @@ Example:
 The time is for one seed on one processor, as measured once. The column of claims counts the paper's claims, then all claims.
 
 JSON: experiments (id, title, paper, authors, year, place, published, simulations, seconds_per_seed, claims_of_paper, claim_count).")]
-struct List {}
+struct LabList {}
 
 /// Print an experiment's claims and their bounds, without running the experiment
 #[derive(Args)]
@@ -56,7 +56,7 @@ JSON: with --toml declaration; otherwise experiments: id, title, paper, authors,
 axis, axis_values, measures (measure, unit), series (label, device_arguments, copies, policy, load, variant_of), jitter (name, low,
 high), baselines and tests (quantity, claimed, needed), claims (claim, place, origin, tests, why, instead: quantities of other
 runs), calibrated, contradictions, differs, differs_in_all.")]
-struct Show {
+struct LabShow {
     /// Experiment by its name in `braid lab list`, system (all its experiments), `all`, or a file that
     /// declares an experiment (FILE.toml)
     #[arg(value_name = "ID", required = true)]
@@ -107,7 +107,7 @@ Of the corpus: wall_seconds, seed, quick, scores (half, cell_count, rows: row, g
 worst_ratio, worst_cell, lost_cells, mean_ratio_with_splits, bound_share, cells_beyond_bound, p99_ratio,
 throughput_ratio, ssd_written_bytes, unsteady_cells, recovery_seconds), cells (cell, half, runs: row, unfit, figures: latency_ns_mean, latency_ns_p99,
 throughput_bytes_per_second, ssd_written_bytes, is_steady, recovery_ms) and missing_cells.")]
-struct Run {
+struct LabRun {
     #[command(flatten)]
     which: Which,
     #[command(flatten)]
@@ -130,7 +130,7 @@ Examples:
 
 JSON: output_path (null if no page was made), markdown_path (null likewise), svg_paths, experiment_count, wall_seconds; for the
 corpus output_path, cell_count, missing_cells, wall_seconds.")]
-struct Report {
+struct LabReport {
     /// Experiments by their names in `braid lab list`, systems, files (FILE.toml), or `corpus` alone
     /// [default: all]
     #[arg(value_name = "ID")]
@@ -195,27 +195,27 @@ struct Ran {
 /// Runs the command.
 pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
     match &arguments.verb {
-        Verb::List(List {}) => list::list(output),
-        Verb::Show(show) => list::show(&show.ids, show.toml, output)?,
-        Verb::Run(run) if corpus::is_meant(&run.which.ids, &run.corpus)? => {
+        LabVerb::List(LabList {}) => list::list(output),
+        LabVerb::Show(show) => list::show(&show.ids, show.toml, output)?,
+        LabVerb::Run(run) if corpus::is_meant(&run.which.ids, &run.corpus)? => {
             corpus::run(&run.corpus, &run.which.options, output)?;
         }
-        Verb::Report(report) if corpus::is_meant(&report.ids, &report.corpus)? => {
+        LabVerb::Report(report) if corpus::is_meant(&report.ids, &report.corpus)? => {
             corpus::report(report, output)?;
         }
-        Verb::Run(run) => {
+        LabVerb::Run(run) => {
             let begun = Instant::now();
             let studies = studies::run(&run.which.ids, &run.which.options)?;
             let ran = Ran { studies, wall_seconds: begun.elapsed().as_secs_f64() };
             output.show(&ran, || ran.studies.iter().map(text::describe).collect::<Vec<_>>().join("\n"));
         }
-        Verb::Report(report) => write_report(report, output)?,
+        LabVerb::Report(report) => write_report(report, output)?,
     }
     Ok(0)
 }
 
 #[derive(Serialize)]
-struct Written {
+struct WrittenReport {
     output_path: Option<PathBuf>,
     markdown_path: Option<PathBuf>,
     svg_paths: Vec<PathBuf>,
@@ -223,7 +223,7 @@ struct Written {
     wall_seconds: f64,
 }
 
-fn write_report(report: &Report, output: Output) -> Result<()> {
+fn write_report(report: &LabReport, output: Output) -> Result<()> {
     let begun = Instant::now();
     let everything = ["all".to_owned()];
     let ids = if report.ids.is_empty() { &everything[..] } else { &report.ids };
@@ -252,7 +252,7 @@ fn write_report(report: &Report, output: Output) -> Result<()> {
         }
     }
     let wall_seconds = begun.elapsed().as_secs_f64();
-    let written = Written {
+    let written = WrittenReport {
         output_path,
         markdown_path: report.markdown.clone(),
         svg_paths,
@@ -270,7 +270,7 @@ fn write_report(report: &Report, output: Output) -> Result<()> {
     Ok(())
 }
 
-impl Report {
+impl LabReport {
     /// Path of the page, if a page is made.
     fn page(&self) -> Option<PathBuf> {
         match (&self.output, &self.markdown) {

@@ -2,7 +2,7 @@
 
 use crate::table::Table;
 use braid_lab::experiment::Origin;
-use braid_lab::judge::{Judged, Number, Ruling, Verdict};
+use braid_lab::judge::{ClaimVerdict, Judged, Number, Ruling};
 use braid_lab::study::Study;
 
 /// Returns the whole study as text.
@@ -100,7 +100,7 @@ fn line(judged: &Judged) -> String {
         return String::new();
     }
     let tested = judged.verdicts.iter().filter(|verdict| verdict.ruling.is_some());
-    let said = |verdict: &Verdict| {
+    let said = |verdict: &ClaimVerdict| {
         let ruling = verdict.ruling.map_or("", Ruling::words);
         match &verdict.of {
             Some(of) => format!("{ruling} ({of})"),

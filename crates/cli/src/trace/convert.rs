@@ -1,7 +1,7 @@
 //! `braid trace convert`.
 
 use super::failed;
-use super::reading::{Bar, Reading, complaints, open_once, open_twice};
+use super::reading::{FileProgress, Reading, complaints, open_once, open_twice};
 use crate::output::Output;
 use braid_base::Bytes;
 use braid_control::{Error, ErrorKind, Result};
@@ -85,7 +85,7 @@ pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
         }
     };
     let destination = Destination::of(&arguments.output, arguments.force)?;
-    let bar = Bar::new();
+    let bar = FileProgress::new();
     let (mut reader, survey) = open(arguments, &bar)?;
     let header = header(&arguments.input, survey.as_ref());
     let converted = destination.fill(|out| match convert(&mut reader, target, &header, out, |_| ()) {
@@ -120,7 +120,7 @@ pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
     Ok(0)
 }
 
-fn open(arguments: &Arguments, bar: &Bar) -> Result<(Reader<'static>, Option<Survey>)> {
+fn open(arguments: &Arguments, bar: &FileProgress) -> Result<(Reader<'static>, Option<Survey>)> {
     let options = arguments.reading.options(Layout::Apart(arguments.span));
     if arguments.input == Path::new("-") {
         return Ok((open_once(&arguments.input, &options, bar)?, None));

@@ -1,6 +1,6 @@
 //! `braid trace info`.
 
-use super::reading::{Bar, Reading, complaints, open_once};
+use super::reading::{FileProgress, Reading, complaints, open_once};
 use super::{failed, report};
 use crate::output::Output;
 use braid_control::Result;
@@ -73,7 +73,7 @@ pub(super) struct Device {
 
 /// Runs the command.
 pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
-    let bar = Bar::new();
+    let bar = FileProgress::new();
     let options = arguments.reading.options(Layout::ROOMY);
     let mut reader = open_once(&arguments.file, &options, &bar)?;
     let mut measures = Measures::new(Limits { blocks: arguments.exact_blocks });

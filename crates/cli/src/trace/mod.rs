@@ -21,11 +21,11 @@ use clap::{Args, Subcommand};
 #[derive(Args)]
 pub struct Arguments {
     #[command(subcommand)]
-    verb: Verb,
+    verb: TraceVerb,
 }
 
 #[derive(Subcommand)]
-enum Verb {
+enum TraceVerb {
     Info(Box<info::Arguments>),
     Mrc(Box<mrc::Arguments>),
     Convert(Box<convert::Arguments>),
@@ -35,10 +35,10 @@ enum Verb {
 /// Runs the command.
 pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8> {
     match &arguments.verb {
-        Verb::Info(arguments) => info::run(arguments, output),
-        Verb::Mrc(arguments) => mrc::run(arguments, output),
-        Verb::Convert(arguments) => convert::run(arguments, output),
-        Verb::Record(arguments) => record::run(state, arguments, output),
+        TraceVerb::Info(arguments) => info::run(arguments, output),
+        TraceVerb::Mrc(arguments) => mrc::run(arguments, output),
+        TraceVerb::Convert(arguments) => convert::run(arguments, output),
+        TraceVerb::Record(arguments) => record::run(state, arguments, output),
     }
 }
 

@@ -1,7 +1,7 @@
 //! `braid trace mrc`.
 
 use super::failed;
-use super::reading::{Bar, Reading, complaints, open_once};
+use super::reading::{FileProgress, Reading, complaints, open_once};
 use crate::output::Output;
 use crate::table::Table;
 use braid_base::Bytes;
@@ -136,7 +136,7 @@ struct Point {
 
 /// Runs the command.
 pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
-    let bar = Bar::new();
+    let bar = FileProgress::new();
     let options = arguments.reading.options(Layout::ROOMY);
     let mut reader = open_once(&arguments.file, &options, &bar)?;
     let mut collector = Collector::new(arguments.sample.0 / 100.0, MOST_REFERENCES);

@@ -68,7 +68,7 @@ impl Content {
 }
 
 /// Opens a trace to read once: one or more files, or standard input for `-`. The bar shows the progress.
-pub fn open_once(path: &Path, options: &Options, bar: &Bar) -> Result<Reader<'static>> {
+pub fn open_once(path: &Path, options: &Options, bar: &FileProgress) -> Result<Reader<'static>> {
     if path == Path::new("-") {
         let reader = Reader::open(std::io::stdin(), options).map_err(failed)?;
         return Ok(reader.named("standard input".to_owned()));
@@ -77,23 +77,23 @@ pub fn open_once(path: &Path, options: &Options, bar: &Bar) -> Result<Reader<'st
 }
 
 /// Opens a trace to read twice. The bar shows the progress of both.
-pub fn open_twice(path: &Path, options: &Options, bar: &Bar) -> Result<TraceFile> {
+pub fn open_twice(path: &Path, options: &Options, bar: &FileProgress) -> Result<TraceFile> {
     let file = TraceFile::open(path, options, bar.watch(path)).map_err(failed)?;
     bar.bar.set_position(0);
     Ok(file)
 }
 
 /// Progress of reading a file, shown only on a terminal.
-pub struct Bar {
+pub struct FileProgress {
     bar: ProgressBar,
 }
 
-impl Bar {
+impl FileProgress {
     /// Creates a bar at the beginning.
-    pub fn new() -> Bar {
+    pub fn new() -> FileProgress {
         let template = "{bar:30} {percent:>3} %  {bytes_per_sec}, about {eta} left";
         let style = ProgressStyle::with_template(template).expect("the bar's template is one");
-        Bar { bar: ProgressBar::new(0).with_style(style) }
+        FileProgress { bar: ProgressBar::new(0).with_style(style) }
     }
 
     fn watch(&self, path: &Path) -> Option<Watch> {
@@ -106,7 +106,7 @@ impl Bar {
     }
 }
 
-impl Drop for Bar {
+impl Drop for FileProgress {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }

@@ -78,7 +78,7 @@ pub fn record(
 ) -> Result<Report> {
     // Open the file second: a failed start of the recording must not replace an existing file.
     let recording = Recording::start(Client::connect(state, name)?)?;
-    let mut written = Written::open(path, force)?;
+    let mut written = RecordFile::open(path, force)?;
     let start = Instant::now();
     let deadline = length.map(|length| start + length);
     let is_over = || told_to_end.load(Ordering::Relaxed) || deadline.is_some_and(|end| Instant::now() >= end);
@@ -104,7 +104,7 @@ const LAST_RECORDS: Duration = Duration::from_secs(10);
 /// Copies records to the file until the end; returns the length of the recording.
 fn receive(
     mut recording: Recording,
-    written: &mut Written,
+    written: &mut RecordFile,
     is_over: &dyn Fn() -> bool,
     start: Instant,
 ) -> Result<Duration> {
@@ -138,7 +138,7 @@ fn bar() -> ProgressBar {
 }
 
 /// The trace file.
-struct Written {
+struct RecordFile {
     path: PathBuf,
     file: File,
     bytes: u64,
@@ -146,8 +146,8 @@ struct Written {
     last: Vec<u8>,
 }
 
-impl Written {
-    fn open(path: &Path, force: bool) -> Result<Written> {
+impl RecordFile {
+    fn open(path: &Path, force: bool) -> Result<RecordFile> {
         let mut options = OpenOptions::new();
         let options = if force { options.create(true).truncate(true) } else { options.create_new(true) };
         let file = options.write(true).open(path).map_err(|error| match error.kind() {
@@ -157,7 +157,7 @@ impl Written {
             }
             _ => Error::io(format_args!("cannot write {}", path.display()), &error),
         })?;
-        Ok(Written { path: path.to_owned(), file, bytes: 0, last: Vec::new() })
+        Ok(RecordFile { path: path.to_owned(), file, bytes: 0, last: Vec::new() })
     }
 
     fn write(&mut self, piece: &[u8]) -> Result<()> {

@@ -12,7 +12,7 @@ use crate::shape::Shape;
 use crate::{Error, Result};
 use braid_base::Bytes;
 use braid_format::Uuid;
-use braid_format::epoch_journal::{Entry, LONGEST_SEGMENT, Run, StatePage};
+use braid_format::epoch_journal::{LONGEST_SEGMENT, Run, SegmentEntry, StatePage};
 use braid_policy::Origin;
 use braid_runtime::{Arena, Buf, Device, Runtime, join_all};
 use std::ops::Range;
@@ -106,7 +106,7 @@ impl Write {
 }
 
 /// Merges segments, the oldest first, into parts for the image: the newest bytes of each place count.
-fn sort(mut from_old_to_new: Vec<(Entry, Buf)>) -> Vec<Part> {
+fn sort(mut from_old_to_new: Vec<(SegmentEntry, Buf)>) -> Vec<Part> {
     let mut newer = Ranges::default();
     let mut parts: Vec<Part> = Vec::new();
     if planted(Bug::OldestSegmentWins) {
@@ -286,7 +286,7 @@ mod tests {
                 let bytes = arena.try_alloc(range.end - range.start).expect("there is room");
                 bytes.with_bytes_mut(|bytes| bytes.fill(value));
                 expected[start as usize..end as usize].fill(if zeros { 0xff } else { value });
-                parts.push((Entry { range, zeros }, bytes));
+                parts.push((SegmentEntry { range, zeros }, bytes));
             }
             let writes = join(sort(parts));
             let mut found = [0u8; VOLUME as usize];
@@ -317,7 +317,7 @@ mod tests {
         let range = KIB..LONGEST_WRITE * 3;
         let zeros =
             Arena::new(KIB * 4).try_alloc(KIB * 4).expect("there is room").slice(Bytes::ZERO..Bytes::ZERO);
-        let writes = join(sort(vec![(Entry { range: range.clone(), zeros: true }, zeros)]));
+        let writes = join(sort(vec![(SegmentEntry { range: range.clone(), zeros: true }, zeros)]));
         assert!(writes.iter().all(|write| write.range.end - write.range.start <= LONGEST_WRITE));
         assert_eq!((writes[0].range.start, writes[writes.len() - 1].range.end), (range.start, range.end));
     }

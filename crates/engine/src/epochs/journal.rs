@@ -7,7 +7,7 @@ use crate::{Error, ErrorKind, Result};
 use braid_base::Bytes;
 use braid_format::Uuid;
 use braid_format::epoch_journal::{
-    Entry, LONGEST_SEGMENT, MOST_ENTRIES, PAGE, Run, STATE_PAGES, State, StatePage, decode_index,
+    LONGEST_SEGMENT, MOST_ENTRIES, PAGE, Run, STATE_PAGES, SegmentEntry, State, StatePage, decode_index,
     decode_state, encode_index, encode_state, newest_applied, newest_state, next_place,
 };
 use braid_format::superblock::{Features, Superblock};
@@ -169,7 +169,7 @@ pub(super) struct Segment {
     /// Byte of the ring at which the segment begins.
     pub at: Bytes,
     /// Ranges, in the order in which their bytes lie in the segment.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<SegmentEntry>,
     /// Bytes of the ranges that are not zeros, back to back. One checksum covers all bytes: if a part is
     /// missing, nothing can be verified.
     pub content: Result<Buf>,
@@ -180,9 +180,9 @@ impl Segment {
     ///
     /// # Errors
     /// The damage, if the bytes are not as written.
-    pub fn parts(self) -> Result<Vec<(Entry, Buf)>> {
+    pub fn parts(self) -> Result<Vec<(SegmentEntry, Buf)>> {
         let (content, mut from) = (self.content?, Bytes::ZERO);
-        let part = |entry: Entry| {
+        let part = |entry: SegmentEntry| {
             let start = from;
             from += entry.stored();
             (entry, content.slice(start..from))
@@ -289,8 +289,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             buf.slice(from..from + bytes.len()).copy_from(Bytes::ZERO, bytes);
             from += bytes.len();
         }
-        let entry = |c: &Captured| Entry { range: c.range.clone(), zeros: c.bytes.is_none() };
-        let entries: Vec<Entry> = captured.iter().map(entry).collect();
+        let entry = |c: &Captured| SegmentEntry { range: c.range.clone(), zeros: c.bytes.is_none() };
+        let entries: Vec<SegmentEntry> = captured.iter().map(entry).collect();
         let volume = self.devices.superblock().volume;
         let index =
             buf.slice(PAGE..PAGE + stored).with_bytes(|bytes| encode_index(volume, number, &entries, bytes));

@@ -2,9 +2,7 @@
 
 use super::{VOLUME, padded, seal};
 use braid_base::{BlockId, Bytes, DeviceId, ExtentId, Nanos};
-use braid_format::epoch_journal::{
-    self, Entry as EpochEntry, LONGEST_SEGMENT, MOST_ENTRIES, Run, State, StatePage,
-};
+use braid_format::epoch_journal::{self, LONGEST_SEGMENT, MOST_ENTRIES, Run, SegmentEntry, State, StatePage};
 use braid_format::intent_page::Difference;
 use braid_format::journal::{self, Batch, Extra, MOST_PREVIOUS, Record};
 use braid_format::map_page::Entry;
@@ -188,11 +186,11 @@ pub fn epochs() -> Vec<Vec<u8>> {
         epoch_journal::encode_state(VOLUME, &page, &[]).to_vec()
     };
     let index = |count: u64| {
-        let entry = |i: u64| EpochEntry {
+        let entry = |i: u64| SegmentEntry {
             range: Bytes(i * 8192)..Bytes(i * 8192 + 4096),
             zeros: i.is_multiple_of(3),
         };
-        let entries: Vec<EpochEntry> = (0..count).map(entry).collect();
+        let entries: Vec<SegmentEntry> = (0..count).map(entry).collect();
         epoch_journal::encode_index(VOLUME, 4, &entries, &[5; 100]).to_vec()
     };
     let states = [state(State::Void, 0), state(State::Image, 9), state(State::Recovered, 9)];

@@ -8,7 +8,7 @@ use super::volume::{Beginning, InUse};
 use super::window::Window;
 use crate::corpus::{self, Group, rows};
 use crate::estimate::Estimate;
-use crate::outcome::{Batch, DeviceOutcome, Outcome};
+use crate::outcome::{BatchSum, DeviceOutcome, Outcome};
 use crate::{DeviceSetup, Error, ErrorKind, Load, Progress, Result, Run, Setup, WarmUp, sweep_while};
 use braid_base::{Bytes, DeviceClass, Nanos};
 use serde::Serialize;
@@ -71,7 +71,7 @@ pub struct Advice {
     /// The present policy.
     pub present_policy: String,
     /// Policies, the fastest first.
-    pub rows: Vec<Row>,
+    pub rows: Vec<Forecast>,
     /// Policies that do not fit.
     pub unfit_policies: Vec<Unfit>,
     /// The recommendation.
@@ -82,7 +82,7 @@ pub struct Advice {
 
 /// Forecast for a policy.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Row {
+pub struct Forecast {
     /// The policy.
     pub policy: String,
     /// Number of simulations: more than one for the present policy and the fastest policies.
@@ -186,7 +186,7 @@ pub fn advise(question: &Question, mut progress: impl FnMut(&Progress) -> Contro
     let (mut ran, mut unfit_policies) = (Vec::new(), Vec::new());
     for (policy, result) in policies.iter().zip(sweep(&setups, question, &mut progress)) {
         match result {
-            Ok(run) => ran.push(Ran::of(policy, run.outcome)),
+            Ok(run) => ran.push(SimulatedPolicy::of(policy, run.outcome)),
             Err(error) if error.kind() == ErrorKind::Setup && *policy != question.present_policy => {
                 unfit_policies.push(Unfit { policy: policy.clone(), why: error.to_string() });
             }
@@ -198,7 +198,7 @@ pub fn advise(question: &Question, mut progress: impl FnMut(&Progress) -> Contro
     repeat(question, &beginning, &mut ran, &finalists, &mut progress)?;
     let now = ran[present].runs.clone();
     let rows = ran.iter().enumerate();
-    let mut rows: Vec<Row> =
+    let mut rows: Vec<Forecast> =
         rows.map(|(place, ran)| row(question, ran, (place != present).then_some(&now[..]))).collect();
     let candidates: Vec<Candidate> = finalists.iter().map(|&place| candidate(&rows[place])).collect();
     let choice = choose(&candidates, 0);
@@ -233,22 +233,22 @@ pub(super) fn sweep(
 }
 
 /// A simulated policy.
-struct Ran {
+struct SimulatedPolicy {
     policy: String,
     /// Outcome of the first run.
     outcome: Outcome,
     /// Batches of each run.
-    runs: Vec<Vec<Batch>>,
+    runs: Vec<Vec<BatchSum>>,
 }
 
-impl Ran {
-    fn of(policy: &str, outcome: Outcome) -> Ran {
-        Ran { policy: policy.to_owned(), runs: vec![outcome.batches.clone()], outcome }
+impl SimulatedPolicy {
+    fn of(policy: &str, outcome: Outcome) -> SimulatedPolicy {
+        SimulatedPolicy { policy: policy.to_owned(), runs: vec![outcome.batches.clone()], outcome }
     }
 }
 
 /// The present policy, then the fastest other policies: candidates for the recommendation.
-fn finalists(question: &Question, ran: &[Ran], present: usize) -> Vec<usize> {
+fn finalists(question: &Question, ran: &[SimulatedPolicy], present: usize) -> Vec<usize> {
     let mut others: Vec<usize> = (0..ran.len()).filter(|&place| place != present).collect();
     let falls_behind = |place: usize| !keeps_up(&question.window, &ran[place].outcome);
     let latency = |place: usize| mean(&ran[place].runs);
@@ -262,7 +262,7 @@ fn finalists(question: &Question, ran: &[Ran], present: usize) -> Vec<usize> {
 fn repeat(
     question: &Question,
     beginning: &Beginning,
-    ran: &mut [Ran],
+    ran: &mut [SimulatedPolicy],
     places: &[usize],
     progress: &mut impl FnMut(&Progress) -> ControlFlow<()>,
 ) -> Result<()> {
@@ -345,8 +345,8 @@ pub(crate) fn setup(
     }
 }
 
-fn row(question: &Question, ran: &Ran, present: Option<&[Vec<Batch>]>) -> Row {
-    let Ran { policy, outcome, runs } = ran;
+fn row(question: &Question, ran: &SimulatedPolicy, present: Option<&[Vec<BatchSum>]>) -> Forecast {
+    let SimulatedPolicy { policy, outcome, runs } = ran;
     let own = latency(runs);
     let difference = present.and_then(|present| difference(runs, present));
     let apart = present.map(|present| mean(runs) - mean(&present[..runs.len().min(present.len())]));
@@ -357,7 +357,7 @@ fn row(question: &Question, ran: &Ran, present: Option<&[Vec<Batch>]>) -> Row {
     let most = ssds.max_by(|a, b| wear(a).total_cmp(&wear(b)));
     let written = most.map_or(0.0, per_day);
     let life = question.endurance.filter(|_| written > 0.0).map(|endurance| endurance.0 as f64 / written);
-    Row {
+    Forecast {
         policy: policy.clone(),
         run_count: runs.len(),
         latency_ns_mean: mean(runs),
@@ -375,7 +375,7 @@ fn row(question: &Question, ran: &Ran, present: Option<&[Vec<Batch>]>) -> Row {
     }
 }
 
-fn candidate(row: &Row) -> Candidate<'_> {
+fn candidate(row: &Forecast) -> Candidate<'_> {
     Candidate {
         policy: &row.policy,
         mean: row.latency_ns_mean,

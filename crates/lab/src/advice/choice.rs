@@ -8,7 +8,7 @@ use serde::Serialize;
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Choice {
     /// Change, keep or undecided.
-    pub ruling: Ruling,
+    pub ruling: ChoiceRuling,
     /// The recommended policy: the present policy unless the ruling is to change.
     pub advised_policy: String,
     /// Expected reduction of the mean latency by a change; for `undecided`, by the policy that may be better.
@@ -24,7 +24,7 @@ pub struct Choice {
 /// Ruling of a recommendation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ruling {
+pub enum ChoiceRuling {
     /// Another policy is better: the interval of its gain is above zero.
     Change,
     /// No policy is better by enough.
@@ -56,19 +56,19 @@ pub(crate) fn choose(candidates: &[Candidate], present: usize) -> Choice {
     better.sort_by(|a, b| a.mean.total_cmp(&b.mean));
     let is_sure = |other: &&&Candidate| other.difference.is_some_and(|by| by.high < 0.0);
     let (ruling, other) = match (better.iter().find(is_sure), better.first()) {
-        (Some(sure), _) => (Ruling::Change, Some(*sure)),
-        (None, Some(perhaps)) => (Ruling::Undecided, Some(*perhaps)),
-        (None, None) => (Ruling::Keep, None),
+        (Some(sure), _) => (ChoiceRuling::Change, Some(*sure)),
+        (None, Some(perhaps)) => (ChoiceRuling::Undecided, Some(*perhaps)),
+        (None, None) => (ChoiceRuling::Keep, None),
     };
     let by = other.and_then(|other| other.difference);
     let policy = |ruled| other.filter(|_| ruling == ruled).map(|other| other.policy.to_owned());
     Choice {
         ruling,
-        advised_policy: policy(Ruling::Change).unwrap_or_else(|| now.policy.to_owned()),
+        advised_policy: policy(ChoiceRuling::Change).unwrap_or_else(|| now.policy.to_owned()),
         gain_ns_mean: other.map(|other| now.mean - other.mean),
         gain_ns_low: by.map(|by| -by.high),
         gain_ns_high: by.map(|by| -by.low),
-        undecided_policy: policy(Ruling::Undecided),
+        undecided_policy: policy(ChoiceRuling::Undecided),
     }
 }
 
@@ -86,7 +86,7 @@ mod tests {
         Candidate { policy: "now", mean: 100.0, difference: None, keeps_up: true }
     }
 
-    fn ruled(others: Vec<Candidate>) -> (Ruling, String) {
+    fn ruled(others: Vec<Candidate>) -> (ChoiceRuling, String) {
         let all: Vec<Candidate> = std::iter::once(present()).chain(others).collect();
         let choice = choose(&all, 0);
         (choice.ruling, choice.advised_policy)
@@ -95,36 +95,40 @@ mod tests {
     #[test]
     fn change_requires_a_large_and_certain_gain() {
         let now = || "now".to_owned();
-        assert_eq!(ruled(vec![candidate("a", 60.0, 10.0)]), (Ruling::Change, "a".into()));
-        assert_eq!(ruled(vec![candidate("a", 96.0, 0.1)]), (Ruling::Keep, now()), "4 % is not worth it");
+        assert_eq!(ruled(vec![candidate("a", 60.0, 10.0)]), (ChoiceRuling::Change, "a".into()));
+        assert_eq!(
+            ruled(vec![candidate("a", 96.0, 0.1)]),
+            (ChoiceRuling::Keep, now()),
+            "4 % is not worth it"
+        );
         assert_eq!(
             ruled(vec![candidate("a", 60.0, 45.0)]),
-            (Ruling::Undecided, now()),
+            (ChoiceRuling::Undecided, now()),
             "40 ± 45 is too little"
         );
-        assert_eq!(ruled(vec![candidate("a", 130.0, 1.0)]), (Ruling::Keep, now()));
-        assert_eq!(ruled(vec![]), (Ruling::Keep, now()));
+        assert_eq!(ruled(vec![candidate("a", 130.0, 1.0)]), (ChoiceRuling::Keep, now()));
+        assert_eq!(ruled(vec![]), (ChoiceRuling::Keep, now()));
     }
 
     #[test]
     fn fastest_certain_candidate_is_advised() {
         let others =
             vec![candidate("a", 80.0, 2.0), candidate("b", 70.0, 2.0), candidate("lucky", 50.0, 60.0)];
-        assert_eq!(ruled(others), (Ruling::Change, "b".into()));
+        assert_eq!(ruled(others), (ChoiceRuling::Change, "b".into()));
     }
 
     #[test]
     fn unknown_difference_leaves_choice_undecided() {
         let unknown = Candidate { difference: None, ..candidate("a", 50.0, 0.0) };
-        assert_eq!(ruled(vec![unknown]).0, Ruling::Undecided);
+        assert_eq!(ruled(vec![unknown]).0, ChoiceRuling::Undecided);
     }
 
     #[test]
     fn overloaded_candidate_replaces_only_overloaded_setup() {
         let slow = || Candidate { keeps_up: false, ..candidate("a", 60.0, 1.0) };
-        assert_eq!(ruled(vec![slow()]).0, Ruling::Keep);
+        assert_eq!(ruled(vec![slow()]).0, ChoiceRuling::Keep);
         let overloaded = Candidate { keeps_up: false, ..present() };
-        assert_eq!(choose(&[overloaded, slow()], 0).ruling, Ruling::Change);
+        assert_eq!(choose(&[overloaded, slow()], 0).ruling, ChoiceRuling::Change);
     }
 
     #[test]

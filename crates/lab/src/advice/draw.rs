@@ -1,10 +1,8 @@
 //! Plots: policies as points with their intervals, and latency over the size of the SSD.
 
-use super::ask::{Row, SizeCurve};
-use crate::report::{COLOURS, GRID, INK};
+use super::ask::{Forecast, SizeCurve};
+use crate::report::{COLOURS, Drawn, GRID, INK};
 use plotters::prelude::*;
-
-type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
 /// Width of a picture in pixels; it scales.
 const WIDTH: u32 = 900;
@@ -20,7 +18,7 @@ const MARK: i32 = 4;
 const BELOW: f64 = 0.8;
 
 /// Each policy's mean latency with its interval, on a logarithmic axis; the present policy is emphasised.
-pub(crate) fn rows(rows: &[Row], present: &str) -> String {
+pub(crate) fn rows(rows: &[Forecast], present: &str) -> String {
     let height = 60 + rows.len() as i32 * LINE;
     let ends = rows.iter().flat_map(|row| {
         let most = row.latency_ns_high.unwrap_or(row.latency_ns_mean);

@@ -11,7 +11,7 @@
 //! from batches of twice the length, and the wider of the two counts.
 
 use crate::estimate::Estimate;
-use crate::outcome::Batch;
+use crate::outcome::BatchSum;
 
 /// Batches of an interval.
 pub(crate) const BATCHES: usize = 16;
@@ -19,7 +19,7 @@ pub(crate) const BATCHES: usize = 16;
 const FEWEST: usize = 4;
 
 /// Batches of each run.
-pub(crate) type Runs = [Vec<Batch>];
+pub(crate) type Runs = [Vec<BatchSum>];
 
 /// Mean latency in nanoseconds, with an interval for one further run; `None` if there are too few batches
 /// with requests.
@@ -52,25 +52,25 @@ fn means(runs: &Runs) -> Vec<f64> {
 }
 
 /// Batches of all runs together.
-fn all(runs: &Runs) -> Vec<Batch> {
+fn all(runs: &Runs) -> Vec<BatchSum> {
     let longest = runs.iter().map(Vec::len).max().unwrap_or(0);
     let of_place = |place: usize| add(runs.iter().filter_map(move |batches| batches.get(place)));
     (0..longest).map(of_place).collect()
 }
 
-fn add<'a>(batches: impl Iterator<Item = &'a Batch>) -> Batch {
-    batches.fold(Batch::default(), |sum, batch| Batch {
+fn add<'a>(batches: impl Iterator<Item = &'a BatchSum>) -> BatchSum {
+    batches.fold(BatchSum::default(), |sum, batch| BatchSum {
         requests: sum.requests + batch.requests,
         latency_ns_sum: sum.latency_ns_sum + batch.latency_ns_sum,
     })
 }
 
-fn mean_of(batches: &[Batch]) -> f64 {
+fn mean_of(batches: &[BatchSum]) -> f64 {
     let (requests, time) = sums(batches);
     time / requests.max(1.0)
 }
 
-fn wider(one: &[Batch], other: &[Batch]) -> Option<Estimate> {
+fn wider(one: &[BatchSum], other: &[BatchSum]) -> Option<Estimate> {
     let merged = of(&in_pairs(one), &in_pairs(other));
     let single = of(one, other)?;
     Some(merged.filter(|merged| merged.half_width() > single.half_width()).unwrap_or(single))
@@ -78,15 +78,15 @@ fn wider(one: &[Batch], other: &[Batch]) -> Option<Estimate> {
 
 /// Interval of the mean of a ratio: a batch's latency in excess of the mean, divided by the requests of a
 /// usual batch.
-fn of(one: &[Batch], other: &[Batch]) -> Option<Estimate> {
-    let deviations = |batches: &[Batch]| {
+fn of(one: &[BatchSum], other: &[BatchSum]) -> Option<Estimate> {
+    let deviations = |batches: &[BatchSum]| {
         let usual = sums(batches).0 / batches.len().max(1) as f64;
         let mean = mean_of(batches);
         let of =
-            |batch: &Batch| (batch.latency_ns_sum as f64 - mean * batch.requests as f64) / usual.max(1.0);
+            |batch: &BatchSum| (batch.latency_ns_sum as f64 - mean * batch.requests as f64) / usual.max(1.0);
         batches.iter().map(of).collect::<Vec<f64>>()
     };
-    let filled = |batches: &[Batch]| batches.iter().filter(|batch| batch.requests > 0).count();
+    let filled = |batches: &[BatchSum]| batches.iter().filter(|batch| batch.requests > 0).count();
     if filled(one) < FEWEST || (!other.is_empty() && (filled(other) < FEWEST || other.len() != one.len())) {
         return None;
     }
@@ -97,12 +97,12 @@ fn of(one: &[Batch], other: &[Batch]) -> Option<Estimate> {
     Some(Estimate::of(&numbers))
 }
 
-fn in_pairs(batches: &[Batch]) -> Vec<Batch> {
+fn in_pairs(batches: &[BatchSum]) -> Vec<BatchSum> {
     batches.chunks(2).map(|pair| add(pair.iter())).collect()
 }
 
-fn sums(batches: &[Batch]) -> (f64, f64) {
-    let add = |(requests, time): (f64, f64), batch: &Batch| {
+fn sums(batches: &[BatchSum]) -> (f64, f64) {
+    let add = |(requests, time): (f64, f64), batch: &BatchSum| {
         (requests + batch.requests as f64, time + batch.latency_ns_sum as f64)
     };
     batches.iter().fold((0.0, 0.0), add)
@@ -113,8 +113,8 @@ mod tests {
     use super::*;
     use braid_base::Rng;
 
-    fn batch(requests: u64, mean: f64) -> Batch {
-        Batch { requests, latency_ns_sum: (requests as f64 * mean) as u64 }
+    fn batch(requests: u64, mean: f64) -> BatchSum {
+        BatchSum { requests, latency_ns_sum: (requests as f64 * mean) as u64 }
     }
 
     #[test]
@@ -129,8 +129,8 @@ mod tests {
     fn common_load_variation_does_not_widen_the_difference() {
         let mut rng = Rng::new(3);
         let loads: Vec<f64> = (0..BATCHES).map(|_| 1000.0 + rng.below(100_000) as f64).collect();
-        let one: Vec<Batch> = loads.iter().map(|&load| batch(100, load)).collect();
-        let other: Vec<Batch> =
+        let one: Vec<BatchSum> = loads.iter().map(|&load| batch(100, load)).collect();
+        let other: Vec<BatchSum> =
             loads.iter().map(|&load| batch(100, load + 500.0 + rng.below(10) as f64)).collect();
         let apart = latency(std::slice::from_ref(&one)).unwrap().half_width();
         let difference = difference(&[other], &[one]).unwrap();
@@ -144,7 +144,7 @@ mod tests {
         let mut draw = || (0..12).map(|_| rng.below(1000) as f64).sum::<f64>();
         let hits = (0..2000)
             .filter(|_| {
-                let batches: Vec<Batch> = (0..BATCHES).map(|_| batch(100, draw())).collect();
+                let batches: Vec<BatchSum> = (0..BATCHES).map(|_| batch(100, draw())).collect();
                 let estimate = latency(&[batches.to_vec()]).unwrap();
                 (estimate.low..estimate.high).contains(&5994.0)
             })
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn phases_longer_than_a_batch_widen_the_interval() {
-        let phases: Vec<Batch> =
+        let phases: Vec<BatchSum> =
             (0..BATCHES).map(|n| batch(100, if n % 4 < 2 { 100.0 } else { 300.0 })).collect();
         let wide = latency(std::slice::from_ref(&phases)).unwrap().half_width();
         assert!(wide > of(&phases, &[]).unwrap().half_width() * 1.3, "{wide}");

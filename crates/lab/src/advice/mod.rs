@@ -34,8 +34,8 @@ mod slo;
 mod volume;
 mod window;
 
-pub use ask::{Advice, Question, Row, SizeCurve, SizePoint, Unfit, advise};
-pub use choice::{Choice, Ruling};
+pub use ask::{Advice, Forecast, Question, SizeCurve, SizePoint, Unfit, advise};
+pub use choice::{Choice, ChoiceRuling};
 pub use page::page;
 pub use plan::{Dearer, Faster, Plan, PlanQuestion, Priced, plan};
 pub use plan_page::plan_page;

@@ -1,6 +1,6 @@
 //! Page of an advice: the recommendation, then the plots, then their tables. The page is self-contained.
 
-use super::ask::{Advice, Row, SizePoint};
+use super::ask::{Advice, Forecast, SizePoint};
 use super::draw::{self, number};
 use crate::report::{STYLE, escaped};
 
@@ -57,7 +57,7 @@ pub(crate) fn figure(label: &str, svg: &str) -> String {
     format!("<figure role=\"img\" aria-label=\"{label}\">{}</figure>\n", svg.trim())
 }
 
-fn line(row: &Row) -> String {
+fn line(row: &Forecast) -> String {
     format!(
         "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
         escaped(&row.policy),

@@ -90,7 +90,7 @@ impl Prices {
             std::iter::once(None).chain(all).collect::<Vec<_>>()
         };
         let (ssds, hdds) = (of(&self.ssd, DeviceClass::Ssd), of(&self.hdd, DeviceClass::Hdd));
-        let pair = |(ssd, hdd): (&Option<Kind>, &Option<Kind>)| {
+        let pair = |(ssd, hdd): (&Option<PricedDevice>, &Option<PricedDevice>)| {
             let (devices, prices) = [ssd, hdd].into_iter().flatten().cloned().unzip();
             Mix { devices, prices }
         };
@@ -108,7 +108,7 @@ impl Prices {
     }
 }
 
-type Kind = (DeviceSetup, f64);
+type PricedDevice = (DeviceSetup, f64);
 
 impl Offer {
     fn check(&self, class: DeviceClass) -> Result<()> {
@@ -143,7 +143,7 @@ impl Offer {
     }
 
     /// Each size and count, with its price.
-    fn kinds(&self, class: DeviceClass) -> Vec<Kind> {
+    fn kinds(&self, class: DeviceClass) -> Vec<PricedDevice> {
         let sizes = self.sizes.iter().filter_map(|size| size.parse::<Bytes>().ok());
         let kind = |size: Bytes| {
             let each = self.price.or(self.price_per_gb.map(|price| price * size.0 as f64 / 1e9));

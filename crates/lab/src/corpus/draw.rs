@@ -3,9 +3,9 @@
 //! Each cell has random numbers of its own, from the seed, the name of its load and its number among the
 //! cells of the load. Adding a load therefore leaves all other cells unchanged.
 
-use super::loads::{GENERATED, PHASES, Phase};
+use super::loads::{ChangingLoad, GENERATED, PHASES};
 use super::traces::{self, Given, Pace};
-use super::{Beginning, Cell, Length, hash};
+use super::{Cell, InitialLayout, Length, hash};
 use crate::{Load, Trace};
 use braid_base::{Nanos, Rng};
 use std::path::{Path, PathBuf};
@@ -25,15 +25,15 @@ pub const DISKS: [&str; 4] = ["barracuda-7200.12", "exos-x20", "mba3073", "cheet
 /// Most disks of a cell.
 pub const MOST_DISKS: u64 = 4;
 /// Initial layouts: all on the disks as often as all other layouts together.
-pub const BEGINNINGS: [Beginning; 8] = [
-    Beginning::OnDisks,
-    Beginning::OnDisks,
-    Beginning::OnDisks,
-    Beginning::OnDisks,
-    Beginning::ByAddress,
-    Beginning::Striped,
-    Beginning::LeftBy("wardrop"),
-    Beginning::LeftBy("exclusive,page=1MiB,period=5s"),
+pub const BEGINNINGS: [InitialLayout; 8] = [
+    InitialLayout::OnDisks,
+    InitialLayout::OnDisks,
+    InitialLayout::OnDisks,
+    InitialLayout::OnDisks,
+    InitialLayout::ByAddress,
+    InitialLayout::Striped,
+    InitialLayout::LeftBy("wardrop"),
+    InitialLayout::LeftBy("exclusive,page=1MiB,period=5s"),
 ];
 /// One in this many cells has a memory cache before the volume.
 const WITH_CACHE: u64 = 12;
@@ -65,16 +65,17 @@ pub fn cells(seed: u64, folder: &Path, given: &[PathBuf]) -> Vec<Cell> {
             let mut draw = draw(name, number);
             let hardware = Hardware::draw(&mut draw);
             let (text, length) = make(&mut draw, hardware.disks);
-            cells.push(hardware.cell(&mut draw, Kind::Load, text.clone(), Load::Workload(text), length));
+            cells.push(hardware.cell(&mut draw, CellKind::Load, text.clone(), Load::Workload(text), length));
         }
     }
     for &(name, change) in PHASES {
         for number in 0..OF_A_CHANGE {
             let mut draw = draw(name, number);
             let hardware = Hardware::draw(&mut draw);
-            let Phase { text, parts, recovery_from } = change(&mut draw, hardware.disks, number % 2 == 0);
+            let ChangingLoad { text, parts, recovery_from } =
+                change(&mut draw, hardware.disks, number % 2 == 0);
             let length = Length::Times { warm_up: super::loads::HALF, measured: super::loads::HALF };
-            let kind = Kind::Change { recovery_from };
+            let kind = CellKind::Change { recovery_from };
             cells.push(hardware.cell(&mut draw, kind, format!("{name}: {text}"), Load::Parts(parts), length));
         }
     }
@@ -107,11 +108,11 @@ fn of_trace(draw: &mut Draw, trace: &Given, pace: Pace) -> Cell {
     let max_gap = Some(Nanos::from_secs(10));
     let load = Load::Trace(Trace { clients, max_gap, ..Trace::new(&trace.path) });
     let length = Length::Requests(MOST_OF_A_TRACE);
-    let cell = hardware.cell(draw, Kind::Load, format!("trace {} {text}", trace.name), load, length);
+    let cell = hardware.cell(draw, CellKind::Load, format!("trace {} {text}", trace.name), load, length);
     Cell { speed, ..cell }
 }
 
-enum Kind {
+enum CellKind {
     Load,
     Change { recovery_from: Nanos },
 }
@@ -134,7 +135,7 @@ impl Hardware {
         }
     }
 
-    fn cell(self, draw: &mut Draw, kind: Kind, text: String, load: Load, length: Length) -> Cell {
+    fn cell(self, draw: &mut Draw, kind: CellKind, text: String, load: Load, length: Length) -> Cell {
         let beginning = draw.pick(&BEGINNINGS);
         let cache_extents = if draw.below(WITH_CACHE) == 0 { CACHE_EXTENTS } else { 0 };
         let seed = 1 + draw.below(1 << 32);
@@ -152,8 +153,8 @@ impl Hardware {
             cache_extents,
             length,
             recovery_from: match kind {
-                Kind::Load => None,
-                Kind::Change { recovery_from } => Some(recovery_from),
+                CellKind::Load => None,
+                CellKind::Change { recovery_from } => Some(recovery_from),
             },
             seed,
         }

@@ -1,6 +1,6 @@
 //! Initial layout of a cell: ranges of whole extents on the SSD, the same for all rows and policies.
 
-use super::{Beginning, Cell, in_cell};
+use super::{Cell, InitialLayout, in_cell};
 use crate::fill::OWN;
 use crate::{Result, Setup, WarmUp, simulate};
 use braid_base::{Bytes, Rng};
@@ -28,10 +28,10 @@ pub fn room(extents: u64, ssd_percent: u32) -> (u64, u64) {
 pub(crate) fn on_ssd(cell: &Cell, extents: u64, extent: Bytes, quick: bool) -> Result<Vec<Range<Bytes>>> {
     let (most, neutral) = room(extents, cell.ssd_percent);
     Ok(match cell.beginning {
-        Beginning::OnDisks => Vec::new(),
-        Beginning::ByAddress => ranges((0..neutral).collect(), extent),
-        Beginning::Striped => ranges(spread(neutral, extents, cell.seed), extent),
-        Beginning::LeftBy(policy) => {
+        InitialLayout::OnDisks => Vec::new(),
+        InitialLayout::ByAddress => ranges((0..neutral).collect(), extent),
+        InitialLayout::Striped => ranges(spread(neutral, extents, cell.seed), extent),
+        InitialLayout::LeftBy(policy) => {
             let left = left_by(cell, policy, quick).map_err(|error| in_cell(cell, policy, error))?;
             let of_range = |range: &Range<Bytes>| range.start / extent..range.end.0.div_ceil(extent.0);
             let all: Vec<u64> = left.iter().flat_map(of_range).collect();

@@ -132,7 +132,7 @@ pub const GENERATED: &[(&str, Make)] = &[
 ];
 
 /// A changing load: its parts and its name.
-pub struct Phase {
+pub struct ChangingLoad {
     pub text: String,
     pub parts: Vec<Part>,
     /// Time from which on the return to a steady state is measured, from the beginning of the judged part.
@@ -140,7 +140,7 @@ pub struct Phase {
 }
 
 /// Makes a changing load for a number of disks, in open loop or in closed loop.
-pub type Change = fn(&mut Draw, u64, bool) -> Phase;
+pub type Change = fn(&mut Draw, u64, bool) -> ChangingLoad;
 
 /// The changes.
 pub const PHASES: &[(&str, Change)] = &[
@@ -255,8 +255,8 @@ impl Base {
     }
 
     /// The load, named by its first part and the change.
-    fn phase(&self, parts: Vec<Part>, then: &str, recovery_from: Nanos) -> Phase {
-        Phase { text: format!("{}, then {then}", parts[0].workload), parts, recovery_from }
+    fn phase(&self, parts: Vec<Part>, then: &str, recovery_from: Nanos) -> ChangingLoad {
+        ChangingLoad { text: format!("{}, then {then}", parts[0].workload), parts, recovery_from }
     }
 }
 

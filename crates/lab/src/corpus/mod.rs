@@ -38,7 +38,7 @@ pub(crate) use layout::ranges;
 pub use layout::room;
 pub use picture::page;
 pub use rows::{Group, Row, chosen, rows};
-pub use run::{CellRun, Figures, How, Ran, RowRun, run};
+pub use run::{CellRun, CorpusOptions, Figures, Ran, RowRun, run};
 pub use score::{RowScore, Scores, score};
 
 use crate::{DeviceSetup, Error, Load, Readahead, Result, Setup, WarmUp};
@@ -65,7 +65,7 @@ pub struct Cell {
     /// Number of disks.
     pub disks: usize,
     /// Initial layout of data, before the load begins.
-    pub beginning: Beginning,
+    pub beginning: InitialLayout,
     /// Extents in the memory cache before the volume; usually 0, for none.
     pub cache_extents: usize,
     /// Length of the cell.
@@ -80,7 +80,7 @@ pub struct Cell {
 /// Initial layout of data, before the load begins. SSDs are full except for a tenth; the rest of the data is
 /// on the disks in turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Beginning {
+pub enum InitialLayout {
     /// All data on the disks.
     OnDisks,
     /// The lowest addresses on the SSD.
@@ -91,13 +91,13 @@ pub enum Beginning {
     LeftBy(&'static str),
 }
 
-impl fmt::Display for Beginning {
+impl fmt::Display for InitialLayout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Beginning::OnDisks => write!(f, "all on the disks"),
-            Beginning::ByAddress => write!(f, "by address"),
-            Beginning::Striped => write!(f, "striped"),
-            Beginning::LeftBy(policy) => {
+            InitialLayout::OnDisks => write!(f, "all on the disks"),
+            InitialLayout::ByAddress => write!(f, "by address"),
+            InitialLayout::Striped => write!(f, "striped"),
+            InitialLayout::LeftBy(policy) => {
                 write!(f, "left by {}", policy.split(',').next().unwrap_or_default())
             }
         }

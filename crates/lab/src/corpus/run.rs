@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 
 /// Options for running cells.
 #[derive(Clone, Copy, Debug)]
-pub struct How {
+pub struct CorpusOptions {
     /// True to run a twentieth of the length, as a check that runs work.
     pub quick: bool,
     /// Simulations at the same time; `None` for one on each core.
@@ -87,7 +87,7 @@ const RECOVERED: f64 = 0.9;
 pub fn run(
     cells: &[Cell],
     rows: &[Row],
-    how: How,
+    how: CorpusOptions,
     kept: &mut Kept,
     mut progress: impl FnMut(&Progress),
     mut ended: impl FnMut(&CellRun),
@@ -108,7 +108,7 @@ pub fn run(
 fn run_cell(
     cell: &Cell,
     rows: &[Row],
-    how: How,
+    how: CorpusOptions,
     kept: &mut Kept,
     progress: &mut impl FnMut(&Progress),
 ) -> Result<CellRun> {
@@ -250,7 +250,7 @@ fn figures(outcome: &Outcome, recovery_from: Option<f64>) -> Figures {
         time: interval.latency_ns_mean * interval.requests as f64,
         requests: interval.requests,
     };
-    let course = Course { pieces: outcome.intervals.iter().map(piece).collect(), length: None };
+    let course = LatencyCourse { pieces: outcome.intervals.iter().map(piece).collect(), length: None };
     let (is_steady, recovery_ms) = course.told(outcome.measured_seconds, recovery_from);
     Figures {
         latency_ns_mean: (time / requests.max(1) as f64).round() as u64,
@@ -263,7 +263,7 @@ fn figures(outcome: &Outcome, recovery_from: Option<f64>) -> Figures {
 }
 
 /// Course of the latency over time.
-pub(super) struct Course {
+pub(super) struct LatencyCourse {
     pieces: Vec<Piece>,
     /// Present length of a piece, while requests are added.
     length: Option<Nanos>,
@@ -282,10 +282,10 @@ struct Piece {
 const FIRST: Nanos = Nanos::from_millis(100);
 const MOST_PIECES: usize = 512;
 
-impl Course {
+impl LatencyCourse {
     /// An empty course, in pieces of this length.
-    pub fn new(length: Option<Nanos>) -> Course {
-        Course { pieces: Vec::new(), length: Some(length.unwrap_or(FIRST)) }
+    pub fn new(length: Option<Nanos>) -> LatencyCourse {
+        LatencyCourse { pieces: Vec::new(), length: Some(length.unwrap_or(FIRST)) }
     }
 
     /// Counts a request that completed at `at` after the beginning, with latency `took`.

@@ -11,7 +11,7 @@ fn corpus(seed: u64) -> Vec<Cell> {
 }
 
 /// A cell of a load that takes no time to simulate.
-fn tiny(load: &str, ssd_percent: u32, beginning: Beginning) -> Cell {
+fn tiny(load: &str, ssd_percent: u32, beginning: InitialLayout) -> Cell {
     Cell {
         name: format!("{load}; {ssd_percent}%; {beginning}"),
         load: Load::Workload(load.to_owned()),
@@ -29,7 +29,7 @@ fn tiny(load: &str, ssd_percent: u32, beginning: Beginning) -> Cell {
 }
 
 const READS: &str = "zipf,theta=1.1,unit=128KiB,clients=2,read=100%,span=128MiB,requests=endless";
-const QUICKLY: How = How { quick: true, threads: Some(2) };
+const QUICKLY: CorpusOptions = CorpusOptions { quick: true, threads: Some(2) };
 
 #[test]
 fn seed_determines_the_cells_of_the_corpus() {
@@ -70,7 +70,7 @@ fn corpus_covers_all_loads_devices_sizes_and_beginnings() {
     assert_eq!(distinct(|cell| cell.disk.clone()), DISKS.map(str::to_owned).into());
     assert_eq!(distinct(|cell| cell.disks.to_string()).len() as u64, MOST_DISKS);
     assert_eq!(distinct(|cell| cell.ssd_percent.to_string()), SSD_PERCENT.map(|p| p.to_string()).into());
-    let beginnings: BTreeSet<String> = BEGINNINGS.iter().map(Beginning::to_string).collect();
+    let beginnings: BTreeSet<String> = BEGINNINGS.iter().map(InitialLayout::to_string).collect();
     assert_eq!(distinct(|cell| cell.beginning.to_string()), beginnings);
     let all: BTreeSet<&str> = braid_workload::names().map(|about| about.name).collect();
     assert_eq!(
@@ -117,7 +117,7 @@ fn initial_layout_is_the_same_under_every_policy() {
     let (_, neutral) = room(1024, 10);
     assert_eq!(neutral, 88);
     for (beginning, expected) in
-        [(Beginning::OnDisks, 0), (Beginning::ByAddress, neutral), (Beginning::Striped, neutral)]
+        [(InitialLayout::OnDisks, 0), (InitialLayout::ByAddress, neutral), (InitialLayout::Striped, neutral)]
     {
         let cell = tiny("random,rate=1,read=100%,span=128MiB,requests=endless", 10, beginning);
         let list = layout::on_ssd(&cell, 1024, braid_base::KIB * 128, true).unwrap();
@@ -140,7 +140,7 @@ fn initial_layout_is_the_same_under_every_policy() {
 
 #[test]
 fn layout_left_by_a_policy_fits_the_ssd() {
-    let cell = tiny(READS, 25, Beginning::LeftBy("wardrop"));
+    let cell = tiny(READS, 25, InitialLayout::LeftBy("wardrop"));
     let list = layout::on_ssd(&cell, 1024, braid_base::KIB * 128, true).unwrap();
     let extents: u64 = list.iter().map(|range| (range.end - range.start) / (braid_base::KIB * 128)).sum();
     let (most, _) = room(1024, 25);
@@ -151,7 +151,7 @@ fn layout_left_by_a_policy_fits_the_ssd() {
 #[test]
 fn oracle_beats_untouched_layout_under_one_reader() {
     let load = "zipf,theta=1.1,unit=128KiB,clients=1,read=100%,span=128MiB,requests=endless";
-    for beginning in [Beginning::OnDisks, Beginning::ByAddress, Beginning::Striped] {
+    for beginning in [InitialLayout::OnDisks, InitialLayout::ByAddress, InitialLayout::Striped] {
         let ran = run(&[tiny(load, 25, beginning)], &rows(), QUICKLY, &mut Kept::nothing(), |_| (), |_| ())
             .unwrap();
         let mean = |name: &str| {
@@ -167,8 +167,8 @@ fn oracle_beats_untouched_layout_under_one_reader() {
 #[test]
 fn the_oracle_is_never_worse_than_an_untouched_layout() {
     let load = "zipf,theta=1.2,unit=128KiB,rate=600,size=4KiB,read=0%,span=128MiB,requests=endless";
-    let cell = Cell { ssd: "memoright-gt".to_owned(), ..tiny(load, 65, Beginning::OnDisks) };
-    let slow = How { quick: false, ..QUICKLY };
+    let cell = Cell { ssd: "memoright-gt".to_owned(), ..tiny(load, 65, InitialLayout::OnDisks) };
+    let slow = CorpusOptions { quick: false, ..QUICKLY };
     let ran = run(&[cell], &rows(), slow, &mut Kept::nothing(), |_| (), |_| ()).unwrap();
     let mean = |name: &str| {
         let run = ran.cells[0].runs.iter().find(|run| run.row == name).unwrap();
@@ -181,7 +181,7 @@ fn the_oracle_is_never_worse_than_an_untouched_layout() {
 
 #[test]
 fn kept_results_reproduce_the_figures_of_all_rows() {
-    let cells = [tiny(READS, 115, Beginning::OnDisks), tiny(READS, 25, Beginning::Striped)];
+    let cells = [tiny(READS, 115, InitialLayout::OnDisks), tiny(READS, 25, InitialLayout::Striped)];
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("results");
     let with = |kept: &mut Kept| run(&cells, &rows(), QUICKLY, kept, |_| (), |_| ()).unwrap();
@@ -256,7 +256,7 @@ fn cells_are_selected_by_name_parts() {
 /// Concatenated files of two runs, each with a head.
 #[test]
 fn partial_results_are_completed_and_merged() {
-    let cells = [tiny(READS, 115, Beginning::OnDisks), tiny(READS, 25, Beginning::Striped)];
+    let cells = [tiny(READS, 115, InitialLayout::OnDisks), tiny(READS, 25, InitialLayout::Striped)];
     let folder = tempfile::tempdir().unwrap();
     let chosen = |names: &[&str]| chosen(&names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>()).unwrap();
     let path = |name: &str| folder.path().join(name);
@@ -289,8 +289,9 @@ fn partial_results_are_completed_and_merged() {
 /// 1 % of 128 MiB is less than the smallest device. The other cells count.
 #[test]
 fn too_small_ssd_fits_no_row_without_ending_run() {
-    let small = [Beginning::LeftBy("equi"), Beginning::Striped].map(|beginning| tiny(READS, 1, beginning));
-    let cells = small.into_iter().chain([tiny(READS, 25, Beginning::OnDisks)]).collect::<Vec<_>>();
+    let small =
+        [InitialLayout::LeftBy("equi"), InitialLayout::Striped].map(|beginning| tiny(READS, 1, beginning));
+    let cells = small.into_iter().chain([tiny(READS, 25, InitialLayout::OnDisks)]).collect::<Vec<_>>();
     let ran = run(&cells, &rows(), QUICKLY, &mut Kept::nothing(), |_| (), |_| ()).unwrap();
     let fits = ran.cells.iter().map(|cell| cell.runs.iter().any(|run| run.figures.is_some()));
     assert_eq!(fits.collect::<Vec<_>>(), [false, false, true], "{:?}", ran.cells);

@@ -1,7 +1,7 @@
 //! A ghost: a volume in one mode that serves the guests' requests to the real volume, on a thread and in a
 //! world of its own.
 
-use super::watch::{Batch, Guests as Loop};
+use super::watch::{Batch, Loop};
 use crate::guests::Guests;
 use crate::rig::{self, Need, Reached};
 use crate::sweep::Gauge;
@@ -41,7 +41,7 @@ impl Ghost {
         let (to_guard, served) = channel();
         let thread = std::thread::spawn(move || {
             let world = World::in_order(setup.seed);
-            let ended = world.block_on(serve(world.clone(), (setup, need, clock), batches, to_guard.clone()));
+            let ended = world.block_on(serve(world.clone(), setup, need, clock, batches, to_guard.clone()));
             world.halt();
             if let Err(error) = ended {
                 // The guard may have ended already.
@@ -74,14 +74,16 @@ impl Drop for Ghost {
 
 async fn serve(
     world: World,
-    (setup, need, clock): (Setup, Need, Clock),
+    setup: Setup,
+    need: Need,
+    clock: Clock,
     batches: Receiver<Batch>,
     to_guard: Sender<Result<Served>>,
 ) -> Result<()> {
     let gauge = Arc::<Gauge>::default();
     let rig = rig::build(&world, &setup, &need, None, &gauge, |_| ()).await?;
     let guests = Guests::new(&world, rig.volume, &setup, 0, None, gauge, None);
-    let server = Rc::new(Server {
+    let server = Rc::new(GhostServer {
         world,
         guests,
         in_flight: Cell::new(0),
@@ -101,7 +103,7 @@ async fn serve(
     Ok(())
 }
 
-struct Server {
+struct GhostServer {
     world: World,
     guests: Guests<Reached>,
     in_flight: Cell<usize>,
@@ -111,7 +113,7 @@ struct Server {
     failure: RefCell<Option<Error>>,
 }
 
-impl Server {
+impl GhostServer {
     /// Serves a batch to its end: lateness is not carried to the next batch.
     async fn serve(self: Rc<Self>, batch: &Batch) -> Result<Option<f64>> {
         self.requests.set(0);

@@ -3,7 +3,7 @@
 use super::{BATCH, Ghosts, Homes, Like, LikeDevice, Scale, Verdict, Watch};
 use crate::guests::Guests;
 use crate::outcome::ModeSwitch;
-use crate::rig::{Kind, Reached};
+use crate::rig::{DeviceKind, Reached};
 use crate::{Setup, Size};
 use braid_base::Bytes;
 use braid_engine::Export;
@@ -14,13 +14,13 @@ use std::time::Duration;
 
 /// Actions of the guard.
 #[derive(Default)]
-pub(crate) struct Kept {
+pub(crate) struct GuardActions {
     pub switches: Vec<ModeSwitch>,
     /// Why modes were left out, or the guard ended.
     pub notes: Vec<String>,
 }
 
-impl Kept {
+impl GuardActions {
     /// Notes for the reader.
     pub fn told(&self) -> Vec<String> {
         let to = |to: &ModeSwitch| format!("{} at {:.0} s", to.policy, to.seconds);
@@ -38,8 +38,8 @@ const ROOM: usize = 1 << 18;
 pub(crate) async fn keep(
     guests: Rc<Guests<Reached>>,
     setup: Setup,
-    kinds: Rc<[Kind]>,
-    kept: Rc<RefCell<Kept>>,
+    kinds: Rc<[DeviceKind]>,
+    kept: Rc<RefCell<GuardActions>>,
 ) {
     let (modes, mut present) = guests.volume.modes(1);
     if modes.is_empty() {
@@ -71,10 +71,13 @@ pub(crate) async fn keep(
 }
 
 /// Description of the volume in its present state.
-fn like(guests: &Guests<Reached>, setup: &Setup, kinds: &[Kind]) -> Like {
+fn like(guests: &Guests<Reached>, setup: &Setup, kinds: &[DeviceKind]) -> Like {
     let size = guests.volume.size();
-    let device =
-        |kind: &Kind| LikeDevice { class: kind.class, spec: kind.spec.clone(), size: Size::Bytes(kind.size) };
+    let device = |kind: &DeviceKind| LikeDevice {
+        class: kind.class,
+        spec: kind.spec.clone(),
+        size: Size::Bytes(kind.size),
+    };
     let mut homes = Homes::default();
     let mut at = Bytes::ZERO;
     while at < size {

@@ -32,7 +32,7 @@ mod watch;
 
 pub use ghost::Clock;
 pub use ghosts::{BATCH, Ghosts, Homes, Like, LikeDevice, Verdict};
-pub(crate) use keep::{Kept, keep};
+pub(crate) use keep::{GuardActions, keep};
 pub use scale::Scale;
 pub use watch::{Batch, Watch};
 

@@ -34,14 +34,14 @@ pub struct Batch {
     /// Requests, with times from the beginning of the batch.
     pub(super) arrivals: Arc<[Arrival]>,
     pub(super) length: Nanos,
-    pub(super) guests: Guests,
+    pub(super) guests: Loop,
     /// Mean latency of ended requests; `None` if no request ended.
     pub took: Option<Nanos>,
 }
 
 /// Arrival of requests: open loop or closed loop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Guests {
+pub(super) enum Loop {
     /// Requests came at times of their own; at most `most` are in flight.
     Open { most: usize },
     /// A number of clients that wait for each answer and then think.
@@ -137,22 +137,22 @@ impl Watch {
         let guests = self.guests(length);
         let took = (self.ended > 0).then(|| self.took / self.ended);
         let most = match guests {
-            Guests::Open { most } => most as f64,
-            Guests::Closed { clients, .. } => clients as f64,
+            Loop::Open { most } => most as f64,
+            Loop::Closed { clients, .. } => clients as f64,
         };
         *self = Watch { most, ..Watch::new(now, self.in_flight, self.scale, self.room) };
         Some(Batch { arrivals, length, guests, took })
     }
 
-    fn guests(&self, length: Nanos) -> Guests {
+    fn guests(&self, length: Nanos) -> Loop {
         let peak = self.peak as f64;
         if self.at_peak as f64 <= CLOSED * self.begun as f64 {
-            return Guests::Open { most: peak.max(self.most * FADES).round() as usize };
+            return Loop::Open { most: peak.max(self.most * FADES).round() as usize };
         }
         // Little's law: clients = rate × (latency in the volume + think time).
         let between = peak * length.0 as f64 / self.begun as f64;
         let think = between - self.took.0 as f64 / self.ended.max(1) as f64;
-        Guests::Closed { clients: self.peak as usize, think: Nanos(think.max(0.0) as u64) }
+        Loop::Closed { clients: self.peak as usize, think: Nanos(think.max(0.0) as u64) }
     }
 }
 
@@ -164,7 +164,7 @@ mod tests {
     const READ: Request = Request { op: Op::Read, offset: Bytes(0), len: Bytes(4096) };
 
     /// Requests by arrival time and latency, in milliseconds.
-    fn watched(requests: &[(u64, u64)]) -> Guests {
+    fn watched(requests: &[(u64, u64)]) -> Loop {
         let mut watch = Watch::new(Nanos::ZERO, 0, Scale::WHOLE, 10_000);
         let mut ends: Vec<(u64, u64)> = Vec::new();
         for &(at, took) in requests {
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn waiting_clients_are_a_closed_loop_with_think_time() {
         let two = |number: u64| [(10 * number, 8), (10 * number + 1, 8)];
-        let Guests::Closed { clients, think } = watched(&(0..500).flat_map(two).collect::<Vec<_>>()) else {
+        let Loop::Closed { clients, think } = watched(&(0..500).flat_map(two).collect::<Vec<_>>()) else {
             panic!("it is a closed loop")
         };
         assert_eq!(clients, 2);
@@ -201,7 +201,7 @@ mod tests {
             })
             .collect();
         let guests = watched(&requests);
-        assert!(matches!(guests, Guests::Open { most: 4.. }), "{guests:?}");
+        assert!(matches!(guests, Loop::Open { most: 4.. }), "{guests:?}");
     }
 
     #[test]

@@ -24,7 +24,7 @@ const SMALL: f64 = 0.05;
 
 /// Position of a number.
 #[derive(Clone, Copy, PartialEq)]
-enum Part {
+enum Position {
     Below,
     TieBelow,
     Within,
@@ -36,19 +36,21 @@ impl Test {
     /// Ruling on our estimate; `None` if the number is only shown.
     pub(super) fn ruling(&self, ours: &Estimate) -> Option<Ruling> {
         let (least, most) = self.limits()?;
-        // NaN is in no part.
+        // NaN has no position.
         if [ours.mean, ours.low, ours.high, least, most].iter().any(|number| number.is_nan()) {
             return Some(Ruling::Fails);
         }
-        Some(match (self.part(ours.low, least, most), self.part(ours.high, least, most)) {
-            (Part::Within, Part::Within) => self.margin(ours.mean),
-            (Part::TieBelow, Part::TieBelow) | (Part::TieAbove, Part::TieAbove) => Ruling::Tie,
-            (Part::Below, Part::Below) | (Part::Above, Part::Above) => Ruling::Fails,
+        Some(match (self.position(ours.low, least, most), self.position(ours.high, least, most)) {
+            (Position::Within, Position::Within) => self.margin(ours.mean),
+            (Position::TieBelow, Position::TieBelow) | (Position::TieAbove, Position::TieAbove) => {
+                Ruling::Tie
+            }
+            (Position::Below, Position::Below) | (Position::Above, Position::Above) => Ruling::Fails,
             _ => Ruling::Undecided,
         })
     }
 
-    fn part(&self, number: f64, least: f64, most: f64) -> Part {
+    fn position(&self, number: f64, least: f64, most: f64) -> Position {
         let width = |edge: f64| if edge.is_finite() { edge.abs() * TIE } else { 0.0 };
         let inner = |edge: f64| match self.bound {
             Bound::MoreThan(_) | Bound::LessThan(_) => width(edge),
@@ -56,11 +58,11 @@ impl Test {
             _ => 0.0,
         };
         match number {
-            n if n < least - width(least) => Part::Below,
-            n if n < least + inner(least) => Part::TieBelow,
-            n if n > most + width(most) => Part::Above,
-            n if n > most - inner(most) => Part::TieAbove,
-            _ => Part::Within,
+            n if n < least - width(least) => Position::Below,
+            n if n < least + inner(least) => Position::TieBelow,
+            n if n > most + width(most) => Position::Above,
+            n if n > most - inner(most) => Position::TieAbove,
+            _ => Position::Within,
         }
     }
 

@@ -303,7 +303,7 @@ fn disagreeing_seeds_leave_the_claim_undecided() {
 fn variant_of_a_policy_is_judged_separately() {
     let ahead = test(ratio(POLICY, &[SSD], 8), WORDS, AHEAD);
     let judged = judged_of(experiment(), ahead, Origin::Paper, &seeds(5, TRUTH));
-    let of = |verdict: &Verdict| (verdict.of.clone().unwrap(), verdict.ruling.unwrap());
+    let of = |verdict: &ClaimVerdict| (verdict.of.clone().unwrap(), verdict.ruling.unwrap());
     let verdicts: Vec<(String, Ruling)> = judged.verdicts.iter().map(of).collect();
     assert_eq!(verdicts, [(POLICY.to_owned(), Holds), (VARIANT.to_owned(), Fails)]);
     assert_eq!(judged.why.as_deref(), Some("a reason"));

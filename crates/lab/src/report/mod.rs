@@ -15,7 +15,7 @@ mod tally;
 pub use markdown::{markdown, rows};
 pub use page::page;
 pub(crate) use plain::{STYLE, escaped};
-pub(crate) use plot::{COLOURS, GRID, INK};
+pub(crate) use plot::{COLOURS, Drawn, GRID, INK};
 
 use crate::study::Study;
 use looks::Looks;

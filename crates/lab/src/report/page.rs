@@ -4,7 +4,7 @@ use super::charts::Charts;
 use super::looks::Looks;
 use super::tally::{Standing, Tally, system, tally};
 use crate::experiment::Origin;
-use crate::judge::{Judged, Number, Verdict};
+use crate::judge::{ClaimVerdict, Judged, Number};
 use crate::study::{Study, Table};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -298,7 +298,7 @@ fn origin(origin: Origin) -> &'static str {
 
 /// Verdict on the system as published, and verdicts on its other settings.
 fn verdicts(judged: &Judged, standing: Standing) -> Markup {
-    let said = |verdict: &Verdict| {
+    let said = |verdict: &ClaimVerdict| {
         let ruling = verdict.ruling?;
         let of = verdict.of.as_ref().map(|of| format!(" ({of})")).unwrap_or_default();
         Some(format!("{ruling}{of}"))

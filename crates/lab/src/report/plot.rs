@@ -34,8 +34,8 @@ const LINE: i32 = 22;
 const MARK: i32 = 4;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
-type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
+type PlotContext<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+pub(crate) type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
 /// Draws a measure of a study: a whole document, without a background.
 pub fn svg(study: &Study, table: &Table, looks: &Looks) -> String {
@@ -136,7 +136,7 @@ fn label(y: f64, most: f64) -> String {
     format!("{y:.places$}")
 }
 
-fn curve(chart: &mut Chart, look: Look, points: &[(f64, f64)]) -> Drawn {
+fn curve(chart: &mut PlotContext, look: Look, points: &[(f64, f64)]) -> Drawn {
     let (style, points) = (colour(look).stroke_width(2), points.iter().copied());
     match dash(look) {
         Some((on, off)) => chart.draw_series(DashedLineSeries::new(points.clone(), on, off, style))?,

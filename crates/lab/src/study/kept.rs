@@ -26,7 +26,7 @@ pub struct Folder {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct KeptValues {
     key: String,
     experiment: String,
     seed: u64,
@@ -63,7 +63,7 @@ impl Folder {
         };
         let damaged =
             || Error::new(ErrorKind::Setup, format!("{}: no results of the lab: remove it", path.display()));
-        let kept: Kept = serde_json::from_str(&text).map_err(|_| damaged())?;
+        let kept: KeptValues = serde_json::from_str(&text).map_err(|_| damaged())?;
         if kept.key != key(experiment, how)? {
             return Ok(None);
         }
@@ -87,7 +87,7 @@ impl Folder {
     ) -> Result<()> {
         let Some(path) = self.file(experiment, how) else { return Ok(()) };
         let row = |row: &Vec<Option<f64>>| row.iter().map(|v| v.map(|v| v.to_string())).collect();
-        let kept = Kept {
+        let kept = KeptValues {
             key: key(experiment, how)?,
             experiment: experiment.id.to_owned(),
             seed: how.seed,

@@ -188,7 +188,7 @@ fn run(
         let experiment = experiments[unit.experiment];
         found.push(folder.find(experiment, unit.how)?.map(|values| tables(experiment, values)));
     }
-    let mut batch = Batch::of(experiments, units, &found)?;
+    let mut batch = SimulationBatch::of(experiments, units, &found)?;
     let setups = std::mem::take(&mut batch.setups);
     let mut failed: Option<Error> = None;
     let mut errors: BTreeMap<usize, Error> = BTreeMap::new();
@@ -231,7 +231,7 @@ fn run(
 }
 
 /// Simultaneous simulations, and the units that wait for each.
-struct Batch {
+struct SimulationBatch {
     setups: Vec<Setup>,
     /// Declared seconds of each simulation.
     seconds: Vec<f64>,
@@ -242,8 +242,12 @@ struct Batch {
     ended_seconds: f64,
 }
 
-impl Batch {
-    fn of(experiments: &[&Experiment], units: &[Unit], found: &[Option<Vec<Table>>]) -> Result<Batch> {
+impl SimulationBatch {
+    fn of(
+        experiments: &[&Experiment],
+        units: &[Unit],
+        found: &[Option<Vec<Table>>],
+    ) -> Result<SimulationBatch> {
         let (mut setups, mut seconds, mut needed) = (Vec::new(), Vec::new(), Vec::new());
         let mut known: BTreeMap<String, usize> = BTreeMap::new();
         for (unit, found) in units.iter().zip(found) {
@@ -264,7 +268,7 @@ impl Batch {
         }
         let awaited = needed.iter().map(|places| places.iter().copied().collect()).collect();
         let outcomes = setups.iter().map(|_| None).collect();
-        Ok(Batch { setups, seconds, needed, awaited, outcomes, ended_seconds: 0.0 })
+        Ok(SimulationBatch { setups, seconds, needed, awaited, outcomes, ended_seconds: 0.0 })
     }
 
     /// Records the end of a simulation. Returns the units completed by the simulation, with their values and

@@ -8,17 +8,17 @@
 
 use crate::rate::Rate;
 use crate::ssd::params::Params;
-use crate::ssd::programs::Programs;
+use crate::ssd::programs::{Piece, Programs};
 use crate::ssd::rota::Rota;
 use crate::ssd::spread::Spread;
 use crate::ssd::translation::Cost;
-use crate::ssd::write_buffer::WriteBuffer;
+use crate::ssd::write_buffer::BufferAmounts;
 use braid_base::{Bytes, Nanos, Rng};
 
 /// The channels, and the pending programs of the write buffer.
 #[derive(Clone, Debug)]
 pub struct Flash {
-    timing: Timing,
+    timing: ReadTiming,
     channels: Vec<Channel>,
     /// The channels that were busy at their last look, and the time of the next look. An idle channel may
     /// have received reads since.
@@ -29,7 +29,7 @@ pub struct Flash {
 
 /// The timing of reads.
 #[derive(Clone, Debug)]
-struct Timing {
+struct ReadTiming {
     page: Bytes,
     read: Spread,
     page_transfer: Nanos,
@@ -53,7 +53,7 @@ impl Flash {
     pub fn new(params: &Params, rng: &mut Rng) -> Flash {
         let reads = rng.fork();
         Flash {
-            timing: Timing {
+            timing: ReadTiming {
                 page: params.flash_page,
                 read: Spread::around(params.read),
                 page_transfer: params.channel.time_for(params.flash_page),
@@ -68,7 +68,7 @@ impl Flash {
     }
 
     /// The buffer, as of the last `settle`.
-    pub fn buffer(&self) -> &WriteBuffer {
+    pub fn buffer(&self) -> &BufferAmounts {
         self.programs.buffer()
     }
 
@@ -229,11 +229,11 @@ impl Flash {
 }
 
 impl Channel {
-    /// Begins a piece of the pending programs: its time, and the room at its end.
+    /// Begins a piece of the pending programs.
     #[inline(always)]
-    fn program(&mut self, (time, room): (Nanos, Bytes), start: Nanos) {
-        self.free = start + time;
-        self.program = Some((self.free, room));
+    fn program(&mut self, piece: Piece, start: Nanos) {
+        self.free = start + piece.time;
+        self.program = Some((self.free, piece.room));
         self.read_last = false;
     }
 }

@@ -8,13 +8,13 @@
 use crate::ssd::params::{Mapping, Params};
 use crate::ssd::spread::Spread;
 use crate::ssd::translation::Cost;
-use crate::ssd::write_buffer::WriteBuffer;
+use crate::ssd::write_buffer::BufferAmounts;
 use braid_base::{Bytes, Nanos, Rng};
 
 /// The write buffer, and the time of its pending programs.
 #[derive(Clone, Debug)]
 pub struct Programs {
-    buffer: WriteBuffer,
+    buffer: BufferAmounts,
     page: Bytes,
     /// The time of a program, including the transfer of the page.
     time: Spread,
@@ -29,6 +29,14 @@ pub struct Programs {
     rng: Rng,
 }
 
+/// A begun piece.
+#[derive(Clone, Copy)]
+pub struct Piece {
+    pub time: Nanos,
+    /// The room at its end.
+    pub room: Bytes,
+}
+
 impl Programs {
     /// No pending programs.
     pub fn new(params: &Params, rng: Rng) -> Programs {
@@ -39,7 +47,7 @@ impl Programs {
             Mapping::Pages(_) => Bytes::ZERO,
         };
         Programs {
-            buffer: WriteBuffer::default(),
+            buffer: BufferAmounts::default(),
             page: params.flash_page,
             time: Spread::around(params.program).and(transfer),
             erase: params.erase,
@@ -52,7 +60,7 @@ impl Programs {
     }
 
     /// The buffer, as far as pieces have ended.
-    pub fn buffer(&self) -> &WriteBuffer {
+    pub fn buffer(&self) -> &BufferAmounts {
         &self.buffer
     }
 
@@ -75,9 +83,9 @@ impl Programs {
         self.buffer.is_due(self.page)
     }
 
-    /// Begins a piece. Returns its time, and the room at its end.
+    /// Begins a piece.
     #[inline(always)]
-    pub fn begin(&mut self) -> (Nanos, Bytes) {
+    pub fn begin(&mut self) -> Piece {
         let mut time = self.time.draw(&mut self.rng);
         let room = match self.buffer.owes_merge() {
             true => self.merge(&mut time),
@@ -87,19 +95,18 @@ impl Programs {
             self.unerased -= self.erase_block;
             time += self.erase;
         }
-        (time, room)
+        Piece { time, room }
     }
 
-    /// Begins equal pages, as many as can come before any other piece. Returns their number, the time of
-    /// each, and the room at the end of each. Like the pages of one read, the pages take the same time, drawn
-    /// once.
-    pub fn take_pages(&mut self) -> (u64, (Nanos, Bytes)) {
+    /// Begins equal pages, as many as can come before any other piece. Returns their number, and each page.
+    /// Like the pages of one read, the pages take the same time, drawn once.
+    pub fn take_pages(&mut self) -> (u64, Piece) {
         let (pages, room) = match self.unerased >= self.erase_block {
             true => (0, Bytes::ZERO),
             false => self.buffer.take_pages(self.page),
         };
         let time = if pages == 0 { Nanos::ZERO } else { self.time.draw(&mut self.rng) };
-        (pages, (time, room))
+        (pages, Piece { time, room })
     }
 
     /// Gives back `pages` pages that do not begin after all.

@@ -35,11 +35,11 @@ pub struct Cost {
 #[derive(Clone, Debug)]
 pub struct Translation {
     streams: Streams,
-    kind: Kind,
+    kind: TranslationKind,
 }
 
 #[derive(Clone, Debug)]
-enum Kind {
+enum TranslationKind {
     Pages(Box<Mapped>),
     Blocks { merge: Bytes },
 }
@@ -58,11 +58,12 @@ impl Translation {
             Mapping::Pages(pages) => {
                 let map = PageMap::new(size, pages.spare, params.state, rng);
                 let update = Update::new(pages, size);
-                (Kind::Pages(Box::new(Mapped { map, trim: params.trim, update })), Bytes::ZERO)
+                (TranslationKind::Pages(Box::new(Mapped { map, trim: params.trim, update })), Bytes::ZERO)
             }
-            Mapping::Blocks(blocks) => {
-                (Kind::Blocks { merge: blocks.merge }, Bytes((size.0 as f64 * blocks.reach) as u64))
-            }
+            Mapping::Blocks(blocks) => (
+                TranslationKind::Blocks { merge: blocks.merge },
+                Bytes((size.0 as f64 * blocks.reach) as u64),
+            ),
         };
         Translation { streams: Streams::new(params.streams, reach), kind }
     }
@@ -70,8 +71,8 @@ impl Translation {
     /// Accounts for a write. Returns its cost.
     pub fn write(&mut self, offset: Bytes, len: Bytes) -> Cost {
         match &mut self.kind {
-            Kind::Pages(mapped) => mapped.write(&mut self.streams, offset, len),
-            Kind::Blocks { merge } => {
+            TranslationKind::Pages(mapped) => mapped.write(&mut self.streams, offset, len),
+            TranslationKind::Blocks { merge } => {
                 let merged = if self.streams.go_on(offset, len) { Bytes::ZERO } else { *merge };
                 Cost { own: len, copied: Bytes::ZERO, merged, update: Nanos::ZERO }
             }
@@ -81,7 +82,7 @@ impl Translation {
     /// Marks the bytes as no longer in use.
     pub fn discard(&mut self, offset: Bytes, len: Bytes) {
         match &mut self.kind {
-            Kind::Pages(mapped) if mapped.trim => mapped.map.discard(offset, len),
+            TranslationKind::Pages(mapped) if mapped.trim => mapped.map.discard(offset, len),
             _ => {}
         }
     }

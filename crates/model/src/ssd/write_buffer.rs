@@ -7,7 +7,7 @@ use braid_base::Bytes;
 
 /// The amounts.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct WriteBuffer {
+pub struct BufferAmounts {
     /// Buffered bytes.
     taken: Bytes,
     /// Buffered bytes whose programs have not begun.
@@ -22,7 +22,7 @@ pub struct WriteBuffer {
     programs: u32,
 }
 
-impl WriteBuffer {
+impl BufferAmounts {
     /// Takes a write of `len`, with its bytes to program and to merge.
     #[inline]
     pub fn insert(&mut self, len: Bytes, owed: Bytes, merges: Bytes) {
@@ -115,7 +115,7 @@ mod tests {
     fn taking_pages_together_equals_taking_pages_singly() {
         let page = KIB * 4;
         for owed in [KIB, KIB * 4, KIB * 5, KIB * 31, KIB * 32] {
-            let mut singly = WriteBuffer::default();
+            let mut singly = BufferAmounts::default();
             singly.insert(KIB * 4, owed, Bytes::ZERO);
             let (before, mut together) = (singly.clone(), singly.clone());
             let (pages, room) = together.take_pages(page);
@@ -125,7 +125,7 @@ mod tests {
             together.give_back(pages, page);
             assert_eq!(together, before, "{owed}");
         }
-        let mut merging = WriteBuffer::default();
+        let mut merging = BufferAmounts::default();
         merging.insert(KIB * 64, KIB * 64, KIB * 512);
         assert_eq!(merging.take_pages(page).0, 0, "merges come first");
     }

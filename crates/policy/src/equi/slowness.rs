@@ -52,13 +52,13 @@ impl Slowness {
 
 /// Average number of requests in flight on a device at the arrival of a guest's request.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Queue {
+pub(super) struct QueueLength {
     length: f64,
     /// Number of requests in the average.
     requests: f64,
 }
 
-impl Queue {
+impl QueueLength {
     /// Records the start of a request. The average covers the last `most` requests.
     pub fn meets(&mut self, in_flight: u32, most: f64) {
         self.requests = (self.requests + 1.0).min(most);
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn queue_length_is_mean_in_flight_at_arrival() {
-        let mut queue = Queue::default();
+        let mut queue = QueueLength::default();
         [0, 0, 0, 8].into_iter().for_each(|in_flight| queue.meets(in_flight, 8192.0));
         assert_eq!(queue.length(), 2.0);
     }

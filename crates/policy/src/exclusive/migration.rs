@@ -36,7 +36,7 @@ struct Pages {
 }
 
 /// Limits of one plan.
-struct Rest<'a> {
+struct PlanLimits<'a> {
     ranking: &'a Ranking,
     split: &'a Split,
     view: &'a View<'a>,
@@ -85,9 +85,9 @@ impl Migration {
     pub fn plan(&mut self, ranking: &Ranking, split: &Split, view: &View, moves: &mut Vec<Move>) {
         self.earn(view.now);
         let room = view.devices.iter().map(|device| split.room(device, view)).collect();
-        let mut rest = Rest { ranking, split, view, room, budgets: &mut self.budgets, moves };
-        self.coming.plan(&mut rest);
-        self.leaving.plan(&mut rest);
+        let mut limits = PlanLimits { ranking, split, view, room, budgets: &mut self.budgets, moves };
+        self.coming.plan(&mut limits);
+        self.leaving.plan(&mut limits);
     }
 
     /// Records that an extent of a page did not move.
@@ -105,20 +105,20 @@ impl Migration {
 }
 
 impl Pages {
-    fn plan(&mut self, rest: &mut Rest) {
+    fn plan(&mut self, limits: &mut PlanLimits) {
         if self.queue.is_empty() {
             self.queue.extend(std::mem::take(&mut self.again).into_iter().map(|page| (page, 0)));
         }
         let mut left = Vec::new();
         for _ in 0..LOOKED_AT {
             let Some((page, from)) = self.queue.pop_front() else { break };
-            left.extend(rest.move_page(page, from, self.to).map(|next| (page, next)));
+            left.extend(limits.move_page(page, from, self.to).map(|next| (page, next)));
         }
         left.into_iter().rev().for_each(|page| self.queue.push_front(page));
     }
 }
 
-impl Rest<'_> {
+impl PlanLimits<'_> {
     /// Plans moves of a page's extents to the tier, beginning at number `from`. Returns the number to
     /// continue at if room or budget is used up.
     fn move_page(&mut self, page: u32, from: u32, to: DeviceClass) -> Option<u32> {

@@ -58,7 +58,7 @@ enum Of {
     Ext4(ext4::Descriptors),
     XfsGroup(xfs::Group),
     XfsTree(xfs::Tree),
-    Btrfs(btrfs::Node),
+    Btrfs(btrfs::ChunkNode),
 }
 
 /// Metadata ranges and further steps found in the bytes of a step.

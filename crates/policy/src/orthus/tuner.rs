@@ -45,7 +45,7 @@ pub struct Tuner {
 }
 
 struct Constants {
-    target: Target,
+    target: Objective,
     step: f64,
     interval: Nanos,
     window: Nanos,
@@ -56,7 +56,7 @@ struct Constants {
 
 /// Measure to optimise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Target {
+enum Objective {
     /// Bytes served to guests by both classes of devices.
     Throughput,
     /// Mean response time of guests' requests.
@@ -101,8 +101,8 @@ impl Tuner {
     /// `stable` (1%), `change` (20%), `margin` (1%).
     pub fn take(settings: &mut Settings) -> Result<Tuner, BadSetting> {
         let target = match settings.take_text("target").as_deref() {
-            None | Some("throughput") => Target::Throughput,
-            Some("latency") => Target::Latency,
+            None | Some("throughput") => Objective::Throughput,
+            Some("latency") => Objective::Latency,
             Some(other) => return Err(settings.bad("target", other, "throughput or latency")),
         };
         let longest = Nanos::from_secs(3600);
@@ -138,8 +138,8 @@ impl Tuner {
     pub fn settings(&self) -> String {
         let Constants { target, step, interval, window, stable, change, margin } = &self.constants;
         let target = match target {
-            Target::Throughput => "throughput",
-            Target::Latency => "latency",
+            Objective::Throughput => "throughput",
+            Objective::Latency => "latency",
         };
         let percent = |share: &f64| share * 100.0;
         format!(
@@ -227,8 +227,8 @@ impl Tuner {
     /// Returns the result of the interval: more is better. `None` without a completion.
     fn measured(&self) -> Option<f64> {
         (self.completions > 0).then(|| match self.constants.target {
-            Target::Throughput => self.bytes as f64,
-            Target::Latency => -(self.latency_ns as f64 / self.completions as f64),
+            Objective::Throughput => self.bytes as f64,
+            Objective::Latency => -(self.latency_ns as f64 / self.completions as f64),
         })
     }
 

@@ -57,7 +57,7 @@ impl Outstanding {
     }
 
     /// Awakens the duplication thread while `behind` bytes are stale, in `pieces` pieces.
-    pub fn awaken(&mut self, settings: &Constants, (behind, pieces): (Bytes, u64), now: Nanos) {
+    pub fn awaken(&mut self, settings: &Constants, behind: Bytes, pieces: u64, now: Nanos) {
         let outstanding = self.planned + self.queued;
         if outstanding > settings.threshold {
             self.until = now + blocking_time(settings, outstanding);

@@ -4,7 +4,7 @@
 //! of addresses. The outstanding duplications then do not grow from window to window. Small windows, which
 //! make guests wait more often, are slower, as in the paper.
 
-use super::amount::Amount;
+use super::amount::VolumePart;
 use crate::{BadSetting, Move, Settings, View};
 use braid_base::{Bytes, MIB, Nanos};
 use std::fmt;
@@ -13,11 +13,11 @@ use std::ops::RangeInclusive;
 /// Values of all settings.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Constants {
-    pub order: Order,
+    pub order: DuplicationOrder,
     /// Lag at which duplication begins.
-    pub window: Amount,
+    pub window: VolumePart,
     /// Largest lag, if bounded.
-    pub max_lag: Option<Amount>,
+    pub max_lag: Option<VolumePart>,
     /// Largest age of the oldest write missing on the disks.
     pub max_lag_time: Option<Nanos>,
     /// Shorter gaps between stale ranges are duplicated with the ranges.
@@ -36,7 +36,7 @@ pub(super) struct Constants {
 
 /// Order of duplication.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Order {
+pub(super) enum DuplicationOrder {
     /// By address.
     Lba,
     /// All writes up to an instant, as a whole.
@@ -73,28 +73,28 @@ impl Constants {
     pub fn read(settings: &mut Settings) -> Result<Constants, BadSetting> {
         settings.take_preset("as-published", AS_PUBLISHED)?;
         let order = match settings.take_text("order").as_deref() {
-            None | Some("lba") => Order::Lba,
-            Some("epoch") => Order::Epoch,
+            None | Some("lba") => DuplicationOrder::Lba,
+            Some("epoch") => DuplicationOrder::Epoch,
             Some(other) => return Err(settings.bad("order", other, "lba or epoch")),
         };
-        let window = Amount::take(settings, "window")?.unwrap_or(Amount::Sectors(400 * 1024));
+        let window = VolumePart::take(settings, "window")?.unwrap_or(VolumePart::Sectors(400 * 1024));
         let max_lag = match settings.is("max-lag", "none") {
             true => None,
-            false => Some(Amount::take(settings, "max-lag")?.unwrap_or(window.twice())),
+            false => Some(VolumePart::take(settings, "max-lag")?.unwrap_or(window.twice())),
         };
         let blocking = match settings.take_text("blocking").as_deref() {
             None | Some("writes") => Blocking::Writes,
             Some("io-thread") => Blocking::IoThread,
             Some(other) => return Err(settings.bad("blocking", other, "writes or io-thread")),
         };
-        if order == Order::Epoch && (max_lag.is_none() || blocking == Blocking::IoThread) {
+        if order == DuplicationOrder::Epoch && (max_lag.is_none() || blocking == Blocking::IoThread) {
             let needed =
                 "lba, or set max-lag=2% or another bound and blocking=writes, both required by epochs";
             return Err(settings.bad("order", "epoch", needed));
         }
         let max_lag_time = match take_time_or_none(settings, "max-lag-time", OLDEST)? {
             // The paper has no bound in time.
-            None => (order == Order::Epoch).then_some(OLDEST_EPOCH),
+            None => (order == DuplicationOrder::Epoch).then_some(OLDEST_EPOCH),
             Some(time) => time,
         };
         let stops = match settings.take_text("on-disk-failure").as_deref() {
@@ -162,8 +162,8 @@ impl fmt::Display for Constants {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Constants { window, base, threshold, levels, .. } = self;
         let order = match self.order {
-            Order::Lba => "lba",
-            Order::Epoch => "epoch",
+            DuplicationOrder::Lba => "lba",
+            DuplicationOrder::Epoch => "epoch",
         };
         let blocking = match self.blocking {
             Blocking::Writes => "writes",

@@ -19,7 +19,8 @@ impl Marks {
     /// The loops of algorithm 2, for cold items only.
     pub fn reorganize(
         &mut self,
-        (reads, writes): (&mut Table, &mut Table),
+        reads: &mut Table,
+        writes: &mut Table,
         half: u32,
         constants: &Constants,
         view: &View,

@@ -57,7 +57,7 @@ pub enum Wanted {
 /// Slots freed by moves but not yet free. A freed slot becomes free after the change is durable and, on some
 /// devices, at the next checkpoint. Without this count, cold extents would leave an SSD until its free slots
 /// are seen to grow.
-pub struct Room {
+pub struct FreedSlots {
     devices: Vec<Expected>,
     /// Last time that a move freed a slot, or that a freed slot became free.
     changed: Nanos,
@@ -75,7 +75,7 @@ struct Expected {
 
 /// Position of the search for cold extents, kept from round to round.
 #[derive(Default)]
-pub struct Search {
+pub struct ColdSearch {
     hand: u32,
     /// Extents examined since the last restart of the search.
     seen: u32,
@@ -83,7 +83,7 @@ pub struct Search {
 
 /// Moves of a round, and work left over.
 #[derive(Default)]
-pub struct Round {
+pub struct RoundWork {
     pub moves: Vec<Move>,
     /// Source device of each extent, sorted by extent.
     pub leaves: Vec<(ExtentId, DeviceId)>,
@@ -130,8 +130,8 @@ impl Tables<'_> {
     }
 
     /// Returns the next round.
-    pub fn round(&self, view: &View, room: &Room, search: &mut Search) -> Round {
-        let mut round = Round::default();
+    pub fn round(&self, view: &View, room: &FreedSlots, search: &mut ColdSearch) -> RoundWork {
+        let mut round = RoundWork::default();
         let mut off = self.written_often(view);
         let lacks = self.find_cold(view, room, search, &mut off);
         round.searches = lacks && search.seen < view.homes.extents();
@@ -160,8 +160,8 @@ impl Tables<'_> {
     fn find_cold(
         &self,
         view: &View,
-        room: &Room,
-        search: &mut Search,
+        room: &FreedSlots,
+        search: &mut ColdSearch,
         off: &mut Vec<(DeviceId, ExtentId)>,
     ) -> bool {
         let lacking = |device| self.lacking(device, room, view);
@@ -181,7 +181,12 @@ impl Tables<'_> {
     }
 
     /// Returns the hottest extents on disks in the read region, as many as the SSDs have room for.
-    fn read_often(&self, view: &View, room: &Room, round: &mut Round) -> Vec<(u8, DeviceId, ExtentId)> {
+    fn read_often(
+        &self,
+        view: &View,
+        room: &FreedSlots,
+        round: &mut RoundWork,
+    ) -> Vec<(u8, DeviceId, ExtentId)> {
         let on_disk = self.hot(self.reads).filter_map(|(extent, read)| {
             home_on(DeviceClass::Hdd, extent, view).map(|disk| (read, disk, extent))
         });
@@ -203,7 +208,7 @@ impl Tables<'_> {
     }
 
     /// Number of free slots missing up to a device's water mark. Always 0 on a disk.
-    pub fn lacking(&self, device: &DeviceView, room: &Room, view: &View) -> u32 {
+    pub fn lacking(&self, device: &DeviceView, room: &FreedSlots, view: &View) -> u32 {
         if device.class != DeviceClass::Ssd {
             return 0;
         }
@@ -213,7 +218,7 @@ impl Tables<'_> {
     }
 }
 
-impl Search {
+impl ColdSearch {
     /// Restarts the search from its present position, for all extents.
     pub fn begin(&mut self) {
         self.seen = 0;
@@ -230,7 +235,7 @@ impl Search {
     }
 }
 
-impl Round {
+impl RoundWork {
     /// Gives each extent a target device of a class while there is room: the roomiest device first,
     /// neighbours on the same device. A move between nodes costs the network in addition to a move within a
     /// node. An extent therefore leaves its node only if the node has no room for the extent, and after all
@@ -269,9 +274,9 @@ impl Round {
     }
 }
 
-impl Room {
-    pub fn new(devices: usize) -> Room {
-        Room { devices: vec![Expected::default(); devices], changed: Nanos::ZERO, looked: Nanos::ZERO }
+impl FreedSlots {
+    pub fn new(devices: usize) -> FreedSlots {
+        FreedSlots { devices: vec![Expected::default(); devices], changed: Nanos::ZERO, looked: Nanos::ZERO }
     }
 
     /// Updates the counts by the slots free now.

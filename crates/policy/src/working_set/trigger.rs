@@ -32,15 +32,15 @@ pub struct Trigger {
 /// The working sets of reads and of writes, and the free slots missing on the SSDs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WorkingSets {
-    pub reads: WorkingSet,
-    pub writes: WorkingSet,
+    pub reads: SetSummary,
+    pub writes: SetSummary,
     /// Slots missing up to the water mark.
     pub lacking: u64,
 }
 
 /// Summary of a working set.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct WorkingSet {
+pub struct SetSummary {
     pub size: u64,
     pub hot: u64,
     pub cold: u64,
@@ -92,7 +92,7 @@ impl Trigger {
 
 impl WorkingSets {
     pub fn of(reads: &Table, writes: &Table, half: u32, constants: &Constants, lacking: u64) -> WorkingSets {
-        let of = |table: &Table| WorkingSet::of(table, half, constants);
+        let of = |table: &Table| SetSummary::of(table, half, constants);
         WorkingSets { reads: of(reads), writes: of(writes), lacking }
     }
 
@@ -103,9 +103,9 @@ impl WorkingSets {
     }
 }
 
-impl WorkingSet {
-    fn of(table: &Table, half: u32, constants: &Constants) -> WorkingSet {
-        let mut set = WorkingSet::default();
+impl SetSummary {
+    fn of(table: &Table, half: u32, constants: &Constants) -> SetSummary {
+        let mut set = SetSummary::default();
         let mut hottest: Vec<(u8, ExtentId)> = Vec::with_capacity(HOTTEST * 2);
         for (extent, hotness) in table.working_set(half) {
             set.size += 1;
@@ -124,7 +124,7 @@ impl WorkingSet {
         set
     }
 
-    fn has_changed(&self, now: &WorkingSet, change: f64) -> bool {
+    fn has_changed(&self, now: &SetSummary, change: f64) -> bool {
         let differs = |a: u64, b: u64| a.abs_diff(b) as f64 > change * a.max(b) as f64;
         let same = self.hottest.iter().filter(|extent| now.hottest.binary_search(extent).is_ok()).count();
         let all = self.hottest.len().max(now.hottest.len());
@@ -147,7 +147,7 @@ mod tests {
 
     fn sets(size: u64, hottest: &[u32]) -> WorkingSets {
         let hottest: Vec<ExtentId> = hottest.iter().map(|&extent| ExtentId(extent)).collect();
-        let reads = WorkingSet { size, hot: hottest.len() as u64, cold: 0, hottest };
+        let reads = SetSummary { size, hot: hottest.len() as u64, cold: 0, hottest };
         WorkingSets { reads, ..WorkingSets::default() }
     }
 
@@ -190,7 +190,7 @@ mod tests {
             }
         }
         let constants = Constants::read(&mut braid_base::Settings::parse("policy", "working-set").unwrap());
-        let set = WorkingSet::of(&table, 1, &constants.unwrap());
+        let set = SetSummary::of(&table, 1, &constants.unwrap());
         // Hotness is 1 to 100, each for five extents.
         assert_eq!((set.size, set.hot, set.cold, set.hottest.len()), (500, 485, 5, HOTTEST));
         let hotness: Vec<u8> = set.hottest.iter().map(|&extent| table.hotness(extent, 1)).collect();

@@ -3,7 +3,7 @@
 use crate::campaign::adversary::Truce;
 use crate::campaign::guarded::{halt, run_guarded};
 use crate::campaign::run::{OpenVolume, close};
-use crate::campaign::trial::{End, Kind, Trial};
+use crate::campaign::trial::{End, LifeKind, Trial};
 use crate::campaign::{Disturbance, Report, Subject, Tally};
 use crate::verify::Verify;
 use crate::{Disk, Errors, SharedOracle, StoredMemory, Workload, World};
@@ -29,7 +29,7 @@ struct Life<S: Subject> {
     workload: Workload,
     /// Number of cut points between verification and the power cut; `None` for no such cut.
     cut_while_working: Option<u64>,
-    kind: Kind,
+    kind: LifeKind,
     /// True if some place of a disk is unreadable, so that guests may meet read errors.
     has_bad_places: bool,
     truce: Truce,
@@ -41,19 +41,19 @@ struct Life<S: Subject> {
 }
 
 /// Result of a life without a power cut.
-enum Outcome {
+enum LifeOutcome {
     Lived { closed: bool },
     Refused(Error),
 }
 
 impl<S: Subject> Trial<'_, S> {
     /// Runs one life on the disks in their present state.
-    pub(super) fn live(&mut self, kind: Kind, report: &mut Report) -> Result<End, String> {
+    pub(super) fn live(&mut self, kind: LifeKind, report: &mut Report) -> Result<End, String> {
         let world = self.next_world();
         let mut disks: Vec<Disk> = self.disks.iter().map(|disk| disk.attach(&world)).collect();
         let present = disks.clone();
         let tally = Tally::default();
-        let is_disturbed = kind == Kind::Full && self.rng.chance(0.7);
+        let is_disturbed = kind == LifeKind::Full && self.rng.chance(0.7);
         let swapped = if is_disturbed { self.swap(&world, &mut disks, &tally) } else { None };
         let has_bad_places = self.disks.iter().any(|disk| disk.count_bad_places() > 0);
         let cut_while_working = self.choose_cut(&world, kind);
@@ -93,15 +93,17 @@ impl<S: Subject> Trial<'_, S> {
         match result? {
             None if is_verified.get() => Ok(End::Cut),
             None => Ok(End::CutInRecovery),
-            Some(Ok(Outcome::Lived { closed })) => {
+            Some(Ok(LifeOutcome::Lived { closed })) => {
                 report.closings += u64::from(closed);
                 Ok(End::Peace)
             }
-            Some(Ok(Outcome::Refused(error))) if is_disturbed && may_refuse_for_a_while(swapped, &error) => {
+            Some(Ok(LifeOutcome::Refused(error)))
+                if is_disturbed && may_refuse_for_a_while(swapped, &error) =>
+            {
                 Ok(End::RefusedForAWhile)
             }
-            Some(Ok(Outcome::Refused(error))) if self.may_refuse(error.kind()) => Ok(End::RefusedForGood),
-            Some(Ok(Outcome::Refused(error))) => Err(format!("open failed: {:?}: {error}", error.kind())),
+            Some(Ok(LifeOutcome::Refused(error))) if self.may_refuse(error.kind()) => Ok(End::RefusedForGood),
+            Some(Ok(LifeOutcome::Refused(error))) => Err(format!("open failed: {:?}: {error}", error.kind())),
             Some(Err(message)) => Err(message),
         }
     }
@@ -109,8 +111,8 @@ impl<S: Subject> Trial<'_, S> {
     /// Decides whether the power cut of a life comes during opening and verification, or later, while guests
     /// work. For the latter, returns the number of cut points until the cut. Short times are as likely as
     /// long times.
-    fn choose_cut(&mut self, world: &World, kind: Kind) -> Option<u64> {
-        if kind == Kind::Recovery || self.rng.chance(0.3) {
+    fn choose_cut(&mut self, world: &World, kind: LifeKind) -> Option<u64> {
+        if kind == LifeKind::Recovery || self.rng.chance(0.3) {
             return None;
         }
         let limit = 1 << self.rng.below(12);
@@ -160,7 +162,7 @@ impl<S: Subject> Trial<'_, S> {
     fn prepare(
         &mut self,
         world: &World,
-        kind: Kind,
+        kind: LifeKind,
         disks: &[Disk],
         is_disturbed: bool,
         tally: &Tally,
@@ -195,12 +197,12 @@ impl<S: Subject> Life<S> {
     async fn run(
         mut self,
         opening: impl Future<Output = Result<S::Export, Error>>,
-    ) -> Result<Outcome, String> {
+    ) -> Result<LifeOutcome, String> {
         let limit = LONGEST_OPENING;
         let opened = self.world.within(limit, opening).await;
         let export = match opened.ok_or_else(|| format!("opening has not ended after {limit}"))? {
             Ok(export) => export,
-            Err(error) => return Ok(Outcome::Refused(error)),
+            Err(error) => return Ok(LifeOutcome::Refused(error)),
         };
         self.is_open.set(true);
         self.open.set(Some(export.clone()));
@@ -209,8 +211,8 @@ impl<S: Subject> Life<S> {
         self.is_verified.set(true);
         self.audit(&export).await?;
         verify.again(&export, &self.oracle, "reading all a second time").await?;
-        if self.kind == Kind::Recovery {
-            return Ok(Outcome::Lived { closed: false });
+        if self.kind == LifeKind::Recovery {
+            return Ok(LifeOutcome::Lived { closed: false });
         }
         if let Some(points) = self.cut_while_working {
             let power = self.world.power();
@@ -223,10 +225,10 @@ impl<S: Subject> Life<S> {
         verify.again(&export, &self.oracle, "at the end of a life, reading all").await?;
         self.audit(&export).await?;
         if self.rng.chance(0.5) {
-            return Ok(Outcome::Lived { closed: false });
+            return Ok(LifeOutcome::Lived { closed: false });
         }
         let closed = close(self.subject, &self.world, export, &self.oracle, &self.workload).await?;
-        Ok(Outcome::Lived { closed })
+        Ok(LifeOutcome::Lived { closed })
     }
 
     fn verify(&self, is_disturbed: bool) -> Verify {

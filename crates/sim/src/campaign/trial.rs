@@ -29,7 +29,7 @@ pub(super) struct Trial<'a, S> {
 
 /// Kind of a life after the first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum LifeKind {
     /// Open, verify, audit, verify again, without disturbances. The trial ends afterwards.
     Recovery,
     /// More work, cuts, disturbances.
@@ -83,12 +83,12 @@ impl<'a, S: Subject> Trial<'a, S> {
     pub(super) fn run(mut self, report: &mut Report) -> Result<(), Box<Failure>> {
         report.states += 1;
         let goes_on = self.rng.chance(self.run.campaign.states.go_on);
-        let mut kind = if goes_on { Kind::Full } else { Kind::Recovery };
+        let mut kind = if goes_on { LifeKind::Full } else { LifeKind::Recovery };
         loop {
             self.end_life(report);
             self.life += 1;
             if self.life > FULL_LIVES || self.run.id.lives.is_some_and(|lives| self.life >= lives) {
-                kind = Kind::Recovery;
+                kind = LifeKind::Recovery;
             }
             report.lives += 1;
             let end = self.live(kind, report);
@@ -100,10 +100,10 @@ impl<'a, S: Subject> Trial<'a, S> {
                 }
                 End::RefusedForAWhile => report.refused_for_a_while += 1,
                 End::CutInRecovery => report.cuts_in_recovery += 1,
-                End::Peace if kind == Kind::Recovery => return Ok(()),
+                End::Peace if kind == LifeKind::Recovery => return Ok(()),
                 End::Peace | End::Cut => {}
             }
-            kind = if end == End::RefusedForAWhile { Kind::Undisturbed } else { Kind::Full };
+            kind = if end == End::RefusedForAWhile { LifeKind::Undisturbed } else { LifeKind::Full };
         }
     }
 

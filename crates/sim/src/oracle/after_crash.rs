@@ -1,7 +1,7 @@
 //! The oracle after a crash: the bytes found are compared piece by piece, and become the truth.
 
-use super::history::Kind;
-use super::{Mismatch, Moment, Oracle, Outcome, Write};
+use super::history::EventKind;
+use super::{Mismatch, Moment, Oracle, Write, WriteOutcome};
 use braid_base::Bytes;
 use std::ops::Range;
 use std::rc::Rc;
@@ -17,7 +17,7 @@ impl Oracle {
         self.reads.clear();
         (self.doubted, self.lost) = (None, None);
         self.is_crashed = true;
-        self.history.add(self.now, None, Kind::Crash);
+        self.history.add(self.now, None, EventKind::Crash);
     }
 
     /// The software was killed, and no device lost power. Writes in flight may have happened. Unflushed
@@ -30,7 +30,7 @@ impl Oracle {
         self.flushes.clear();
         self.reads.clear();
         (self.doubted, self.lost) = (None, None);
-        self.history.add(self.now, None, Kind::Kill);
+        self.history.add(self.now, None, EventKind::Kill);
         self.unprove();
     }
 
@@ -43,11 +43,11 @@ impl Oracle {
         }
         self.flushes.clear();
         self.reads.clear();
-        self.history.add(self.now, None, Kind::Death);
+        self.history.add(self.now, None, EventKind::Death);
         let now = self.tick();
         for write in self.writes.iter_mut().filter(|write| write.acknowledged.is_none()) {
             write.acknowledged = Some(now);
-            write.outcome = Outcome::Failed;
+            write.outcome = WriteOutcome::Failed;
         }
     }
 
@@ -55,14 +55,14 @@ impl Oracle {
     pub fn doubt(&mut self) {
         let now = self.tick();
         (self.doubted, self.lost) = (Some(now), self.lost.max(Some(now)));
-        self.history.add(now, None, Kind::Doubt);
+        self.history.add(now, None, EventKind::Doubt);
     }
 
     /// From now on, a device may exceed the deadline of a flush at any time, and a late flush is a failed
     /// flush. Until the end of this life only durable writes outlive the software.
     pub fn suspect_for_good(&mut self) {
         self.lost = Some(Moment::MAX);
-        self.history.add(self.now, None, Kind::Suspicion);
+        self.history.add(self.now, None, EventKind::Suspicion);
     }
 
     /// True if a flush of a device has failed in this life, or may have failed.
@@ -75,7 +75,7 @@ impl Oracle {
     pub fn suspect(&mut self) {
         let now = self.tick();
         self.lost = self.lost.max(Some(now));
-        self.history.add(now, None, Kind::Suspicion);
+        self.history.add(now, None, EventKind::Suspicion);
     }
 
     /// Checks `found`, read at `offset` after a crash. The bytes are the truth from now on, also after
@@ -114,7 +114,7 @@ impl Oracle {
         self.writes.retain(|write| !write.parts.is_empty());
         self.unprove();
         self.is_crashed = false;
-        self.history.add(self.now, None, Kind::Verified);
+        self.history.add(self.now, None, EventKind::Verified);
     }
 
     /// Writes that are not durable may or may not have happened.
@@ -122,7 +122,7 @@ impl Oracle {
         let now = self.tick();
         for write in self.writes.iter_mut().filter(|write| !write.is_durable) {
             write.acknowledged.get_or_insert(now);
-            write.outcome = Outcome::Failed;
+            write.outcome = WriteOutcome::Failed;
         }
     }
 

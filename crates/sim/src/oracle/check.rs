@@ -1,8 +1,8 @@
 //! Compares found bytes with legal values, interval by interval. Between two neighbouring borders of writes,
 //! every byte has the same candidates, so whole intervals compare at the speed of memory.
 
-use super::history::Kind;
-use super::{Content, Moment, Oracle, Outcome, Write, WriteId};
+use super::history::EventKind;
+use super::{Moment, Oracle, Write, WriteContent, WriteId, WriteOutcome};
 use crate::stamp::read_stamp;
 use braid_base::Bytes;
 use std::fmt;
@@ -144,12 +144,12 @@ impl Oracle {
         let overlapping =
             |write: &&Write| write.parts.iter().any(|p| p.start < range.end && range.start < p.end);
         let is_durable = self.writes.iter().filter(overlapping).all(|write| write.is_durable);
-        let write = self.push(range.clone(), Content::Bytes(found.into()));
+        let write = self.push(range.clone(), WriteContent::Bytes(found.into()));
         write.acknowledged = Some(write.begun);
-        write.outcome = Outcome::Observed;
+        write.outcome = WriteOutcome::Observed;
         write.is_durable = is_durable;
         let (id, begun) = (write.id, write.begun);
-        self.history.add(begun, Some(range), Kind::Observed(id));
+        self.history.add(begun, Some(range), EventKind::Observed(id));
     }
 }
 
@@ -198,12 +198,12 @@ fn is_zero(bytes: &[u8]) -> bool {
 impl fmt::Display for Write {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verb = match (self.outcome, &self.content) {
-            (Outcome::Observed, _) => "read",
-            (_, Content::Bytes(_)) => "write",
-            (_, Content::Zeros) => "zeroing",
+            (WriteOutcome::Observed, _) => "read",
+            (_, WriteContent::Bytes(_)) => "write",
+            (_, WriteContent::Zeros) => "zeroing",
         };
         let state = match (self.outcome, self.acknowledged, self.is_durable) {
-            (Outcome::Failed, ..) => "failed, or unproved",
+            (WriteOutcome::Failed, ..) => "failed, or unproved",
             (_, None, _) => "in flight",
             (_, Some(_), true) => "durable",
             (_, Some(_), false) => "acknowledged, not flushed",

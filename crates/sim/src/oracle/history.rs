@@ -18,12 +18,12 @@ struct Event {
     moment: Moment,
     /// Affected bytes; `None` for all.
     range: Option<Range<usize>>,
-    kind: Kind,
+    kind: EventKind,
 }
 
 /// Kind of an event.
 #[derive(Clone, Copy)]
-pub(super) enum Kind {
+pub(super) enum EventKind {
     WriteBegins(WriteId),
     ZeroBegins(WriteId),
     Acknowledged(WriteId, Durability),
@@ -47,7 +47,7 @@ pub(super) enum Kind {
 const EVENTS: usize = 8_192;
 
 impl History {
-    pub(super) fn add(&mut self, moment: Moment, range: Option<Range<usize>>, kind: Kind) {
+    pub(super) fn add(&mut self, moment: Moment, range: Option<Range<usize>>, kind: EventKind) {
         let events = Rc::make_mut(&mut self.events);
         if events.len() == EVENTS {
             events.pop_front();
@@ -70,19 +70,21 @@ impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.moment)?;
         match self.kind {
-            Kind::WriteBegins(id) => write!(f, "write {} begins", id.0)?,
-            Kind::ZeroBegins(id) => write!(f, "zeroing {} begins", id.0)?,
-            Kind::Acknowledged(id, Durability::Fua) => write!(f, "{} is acknowledged and durable", id.0)?,
-            Kind::Acknowledged(id, Durability::Volatile) => write!(f, "{} is acknowledged", id.0)?,
-            Kind::Failed(id) => write!(f, "{} fails", id.0)?,
-            Kind::Observed(id) => write!(f, "a read settles on one of several values, as {}", id.0)?,
-            Kind::FlushEnds(begun) => write!(f, "the flush ends that began at {begun}")?,
-            Kind::Crash => f.write_str("crash")?,
-            Kind::Kill => f.write_str("kill")?,
-            Kind::Death => f.write_str("death of the software")?,
-            Kind::Doubt => f.write_str("a device loses what is not flushed")?,
-            Kind::Suspicion => f.write_str("a device fails to flush, or may be late with that")?,
-            Kind::Verified => f.write_str("verified")?,
+            EventKind::WriteBegins(id) => write!(f, "write {} begins", id.0)?,
+            EventKind::ZeroBegins(id) => write!(f, "zeroing {} begins", id.0)?,
+            EventKind::Acknowledged(id, Durability::Fua) => {
+                write!(f, "{} is acknowledged and durable", id.0)?
+            }
+            EventKind::Acknowledged(id, Durability::Volatile) => write!(f, "{} is acknowledged", id.0)?,
+            EventKind::Failed(id) => write!(f, "{} fails", id.0)?,
+            EventKind::Observed(id) => write!(f, "a read settles on one of several values, as {}", id.0)?,
+            EventKind::FlushEnds(begun) => write!(f, "the flush ends that began at {begun}")?,
+            EventKind::Crash => f.write_str("crash")?,
+            EventKind::Kill => f.write_str("kill")?,
+            EventKind::Death => f.write_str("death of the software")?,
+            EventKind::Doubt => f.write_str("a device loses what is not flushed")?,
+            EventKind::Suspicion => f.write_str("a device fails to flush, or may be late with that")?,
+            EventKind::Verified => f.write_str("verified")?,
         }
         match &self.range {
             Some(range) => write!(f, " {:#x}..{:#x}", range.start, range.end),

@@ -187,7 +187,7 @@ async fn forge_newest(device: &Faulty<Disk>, superblock: &Superblock, forge: imp
             _ => None,
         });
         assert_eq!(extras.map(&forge).count(), 2);
-        let journal::Header { sequence, tail, epoch, .. } = header;
+        let journal::BatchHeader { sequence, tail, epoch, .. } = header;
         let batch = Batch { sequence, tail, epoch, previous: previous.as_deref(), records: &records };
         journal::encode(bytes, superblock.volume, &batch);
     });

@@ -12,7 +12,8 @@ use crate::rig::{Rig, filled, make, open, open_with, refused};
 use braid_base::{Bytes, ExtentId, MIB, Nanos, Rng};
 use braid_engine::{Durability, ErrorKind, Export, OpenOptions, identify};
 use braid_format::epoch_journal::{
-    Entry, PAGE, Run, SEGMENTS, STATE_PAGES, State, StatePage, encode_index, encode_state, newest_state,
+    PAGE, Run, SEGMENTS, STATE_PAGES, SegmentEntry, State, StatePage, encode_index, encode_state,
+    newest_state,
 };
 use braid_format::superblock::{DeviceState, Features, Region, RegionKind, Superblock};
 use braid_runtime::{Arena, Device, Runtime};
@@ -49,7 +50,7 @@ async fn write_older_run(disk: &Disk, superblock: &Superblock, segments: u64) ->
     };
     let content = vec![5; len.as_usize()];
     for i in 0..segments {
-        let entry = Entry { range: Bytes::ZERO..len, zeros: false };
+        let entry = SegmentEntry { range: Bytes::ZERO..len, zeros: false };
         let index = encode_index(volume, run.first + i, &[entry], &content);
         write(SEGMENTS + MIB * i, &index).await;
         write(SEGMENTS + MIB * i + PAGE, &content).await;

@@ -5,7 +5,7 @@ use crate::recovery_campaign::{SECTOR, Sectors};
 use braid_base::{Bytes, MIB, Rng};
 use braid_engine::Result;
 use braid_format::epoch_journal::{
-    Entry, PAGE, Run, SEGMENTS, State, StatePage, decode_index, newest_state, next_place,
+    PAGE, Run, SEGMENTS, SegmentEntry, State, StatePage, decode_index, newest_state, next_place,
 };
 use braid_format::superblock::{RegionKind, Superblock};
 use braid_runtime::{Arena, Device};
@@ -25,7 +25,8 @@ impl Damage {
     /// Adds the damage of an unreadable place of the disk.
     fn add(&mut self, segments: &[Segment], bad: &Range<Bytes>) {
         let is_bad = |segment: &&Segment| segment.lies.start < bad.end && bad.start < segment.lies.end;
-        for Entry { range, .. } in segments.iter().filter(is_bad).flat_map(|segment| &segment.entries) {
+        for SegmentEntry { range, .. } in segments.iter().filter(is_bad).flat_map(|segment| &segment.entries)
+        {
             self.blocks.extend((range.start / BLOCK..range.end.0.div_ceil(BLOCK.0)).map(|i| BLOCK * i));
         }
     }
@@ -56,7 +57,7 @@ pub struct Segment {
     /// Place of the segment's bytes on the disk, behind the segment's index page.
     pub lies: Range<Bytes>,
     /// Ranges in the segment.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<SegmentEntry>,
 }
 
 /// Reads the state page of a disk that keeps epochs, and the segments of its run, the oldest first.

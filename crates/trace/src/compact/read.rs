@@ -2,7 +2,7 @@
 
 use super::block::{BLOCK, BlockHead, END, End, HEAD, LONGEST};
 use super::header::{Header, MAGIC};
-use super::record::Before;
+use super::record::DeltaBase;
 use crate::Error;
 use crate::decode::{Batch, Decode, Raw, broken, check};
 use crate::format::Format;
@@ -102,7 +102,7 @@ impl CompactReader {
         if head.first < self.last {
             return Err("its first record is before the last record of the block before");
         }
-        let mut before = Before::new(head.first);
+        let mut before = DeltaBase::new(head.first);
         batch.records.reserve(head.records as usize);
         let number = self.number;
         for _ in 0..head.records {

@@ -12,16 +12,16 @@ const SECTOR_SHIFT: u32 = 9;
 
 /// Reference for the next record: time, end and lengths of earlier records.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Before {
+pub(super) struct DeltaBase {
     at: u64,
     end: u64,
     len: [u64; 4],
 }
 
-impl Before {
+impl DeltaBase {
     /// Creates the reference for the start of a block with the first record at time `first`.
-    pub(super) fn new(first: u64) -> Before {
-        Before { at: first, end: 0, len: [0; 4] }
+    pub(super) fn new(first: u64) -> DeltaBase {
+        DeltaBase { at: first, end: 0, len: [0; 4] }
     }
 
     /// Appends a record. Its time must not be before the time of the last record.
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn repeated_sequential_read_takes_one_byte() {
-        let mut before = Before::new(0);
+        let mut before = DeltaBase::new(0);
         let mut bytes = Vec::new();
         let read = |at, offset| Arrival {
             at: Nanos(at),

@@ -2,7 +2,7 @@
 
 use super::block::{BlockHead, End, LONGEST};
 use super::header::{Header, LONGEST_HEADER};
-use super::record::{self, Before};
+use super::record::{self, DeltaBase};
 use crate::decode::{Raw, check};
 use braid_base::{Arrival, Op, Request};
 use std::io::{self, Write};
@@ -22,7 +22,7 @@ pub struct CompactWriter<W> {
     compression: BlockCompression,
     payload: Vec<u8>,
     stored: Vec<u8>,
-    before: Before,
+    before: DeltaBase,
     first: u64,
     in_block: u32,
     /// The end of the trace, updated with each record. Its `records` counts written blocks only.
@@ -52,7 +52,7 @@ impl<W: Write> CompactWriter<W> {
             compression,
             payload: Vec::with_capacity(USUAL + record::LONGEST),
             stored: Vec::new(),
-            before: Before::new(0),
+            before: DeltaBase::new(0),
             first: 0,
             in_block: 0,
             end: End { records: 0, last: 0, end: 0, dropped: 0, first: 0 },
@@ -72,7 +72,7 @@ impl<W: Write> CompactWriter<W> {
         let end = if op == Op::Flush { 0 } else { offset.0 + len.0 };
         if self.in_block == 0 {
             self.first = arrival.at.0;
-            self.before = Before::new(self.first);
+            self.before = DeltaBase::new(self.first);
             if self.end.records == 0 {
                 self.end.first = self.first;
             }

@@ -10,16 +10,16 @@ const T2: usize = 1;
 const B1: usize = 2;
 const B2: usize = 3;
 
-pub(super) struct Arc {
+pub(super) struct ArcCache {
     room: usize,
     queues: Queues<4>,
     /// Target size of T1.
     target: f64,
 }
 
-impl Arc {
-    pub fn new(room: usize, blocks: usize) -> Arc {
-        Arc { room, queues: Queues::new(blocks), target: 0.0 }
+impl ArcCache {
+    pub fn new(room: usize, blocks: usize) -> ArcCache {
+        ArcCache { room, queues: Queues::new(blocks), target: 0.0 }
     }
 
     /// Evicts the oldest block of T1 or T2, and remembers the block in B1 or B2.
@@ -33,9 +33,9 @@ impl Arc {
     }
 }
 
-impl Cache for Arc {
+impl Cache for ArcCache {
     fn reference(&mut self, block: u32) -> bool {
-        let len = |arc: &Arc, queue: usize| arc.queues.len(queue);
+        let len = |arc: &ArcCache, queue: usize| arc.queues.len(queue);
         match self.queues.of(block) {
             Some(T1 | T2) => {
                 self.queues.push(T2, block);

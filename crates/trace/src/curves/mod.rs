@@ -112,7 +112,7 @@ pub fn miss_ratio(references: &References, eviction: Eviction, cache_size_bytes:
         Eviction::Lru => of(&mut lru::Lru::new(blocks, distinct)),
         Eviction::S3Fifo => of(&mut s3_fifo::S3Fifo::new(blocks, distinct)),
         Eviction::Sieve => of(&mut sieve::Sieve::new(blocks, distinct)),
-        Eviction::Arc => of(&mut arc::Arc::new(blocks, distinct)),
+        Eviction::Arc => of(&mut arc::ArcCache::new(blocks, distinct)),
         Eviction::Lirs => of(&mut lirs::Lirs::new(blocks, distinct)),
         Eviction::WTinyLfu => of(&mut w_tiny_lfu::WTinyLfu::new(blocks, distinct)),
         Eviction::Belady => of(&mut belady::Belady::new(blocks, references)),

@@ -176,7 +176,7 @@ fn s3_fifo_promotes_reused_blocks_and_remembers_evicted_blocks() {
 
 #[test]
 fn arc_keeps_twice_used_blocks_through_a_scan() {
-    let mut arc = arc::Arc::new(4, 26);
+    let mut arc = arc::ArcCache::new(4, 26);
     // a and b are used twice: T2. Then a scan goes through T1 alone.
     assert_eq!(missed(&mut arc, "aabbcdefgh"), "abcdefgh");
     assert_eq!(missed(&mut arc, "ab"), "");

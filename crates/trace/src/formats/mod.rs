@@ -31,7 +31,8 @@ use fixed::FixedRecords;
 /// the trace.
 pub(crate) fn lines(
     format: Format,
-    (unit, block): (Nanos, Bytes),
+    unit: Nanos,
+    block: Bytes,
     options: &Options,
     beginning: &[u8],
 ) -> Option<Box<dyn LineFormat>> {
@@ -61,11 +62,10 @@ pub(crate) fn lines(
 
 /// Returns the decoder of a format.
 pub(crate) fn decoder(format: Format, options: &Options, beginning: &[u8]) -> Result<Box<dyn Decode>, Error> {
-    let units = options.units(format)?;
-    if let Some(lines) = lines(format, units, options, beginning) {
+    let (unit, block) = options.units(format)?;
+    if let Some(lines) = lines(format, unit, block, options, beginning) {
         return Ok(Box::new(Lines::new(lines)));
     }
-    let (unit, block) = units;
     match format {
         F::Blktrace => match ByteOrder::tell(beginning) {
             Some(order) => Ok(Box::new(blktrace::Blktrace::new(options.event, order))),

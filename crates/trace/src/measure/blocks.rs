@@ -12,8 +12,8 @@ use super::recency::Recency;
 use braid_base::Op;
 use hashbrown::HashMap;
 
-pub(super) struct Blocks {
-    seen: HashMap<u64, Seen, Neighbours>,
+pub(super) struct BlockTable {
+    seen: HashMap<u64, BlockState, Neighbours>,
     recency: Recency,
     limit: usize,
     /// The sample is one block in 2^`halvings`.
@@ -22,7 +22,7 @@ pub(super) struct Blocks {
 }
 
 /// State of a block.
-struct Seen {
+struct BlockState {
     references: u32,
     position: u32,
     window: u32,
@@ -32,12 +32,12 @@ struct Seen {
 /// A reference to a block of the sample.
 pub(super) struct Touch {
     /// The last reference to the block. `None` for the first reference.
-    pub before: Option<Before>,
+    pub before: Option<LastReference>,
     /// Number of references in the whole trace that this reference stands for.
     pub weight: u64,
 }
 
-pub(super) struct Before {
+pub(super) struct LastReference {
     /// Distinct other blocks touched since, scaled to the whole trace.
     pub distance: u64,
     /// Window of the last reference.
@@ -50,9 +50,9 @@ pub(super) const WRITTEN: u8 = 2;
 /// Bits of a block number: addresses have at most 56 bits, and 12 bits are within a block.
 const BLOCK_BITS: u32 = 44;
 
-impl Blocks {
-    pub(super) fn new(limit: usize) -> Blocks {
-        Blocks { seen: HashMap::default(), recency: Recency::new(), limit, halvings: 0, references: 0 }
+impl BlockTable {
+    pub(super) fn new(limit: usize) -> BlockTable {
+        BlockTable { seen: HashMap::default(), recency: Recency::new(), limit, halvings: 0, references: 0 }
     }
 
     /// References a block. `None` if the block does not belong to the sample.
@@ -70,13 +70,13 @@ impl Blocks {
         let weight = 1 << self.halvings;
         if let Some(seen) = self.seen.get_mut(&key) {
             let (position, newer) = self.recency.again(seen.position);
-            let before = Before { distance: newer << self.halvings, window: seen.window };
+            let before = LastReference { distance: newer << self.halvings, window: seen.window };
             let references = seen.references.saturating_add(1);
-            *seen = Seen { references, position, window, ops: seen.ops | op };
+            *seen = BlockState { references, position, window, ops: seen.ops | op };
             return Some(Touch { before: Some(before), weight });
         }
         let position = self.recency.first();
-        self.seen.insert(key, Seen { references: 1, position, window, ops: op });
+        self.seen.insert(key, BlockState { references: 1, position, window, ops: op });
         while self.seen.len() > self.limit {
             self.halve();
         }

@@ -1,7 +1,7 @@
 //! Footprint: distinct blocks of 4 KiB read or written, wholly or in part.
 
 use super::BLOCK_BYTES;
-use super::blocks::{Blocks, READ, WRITTEN};
+use super::blocks::{BlockTable, READ, WRITTEN};
 
 /// Distinct blocks touched.
 #[derive(Clone, Copy, PartialEq, Debug, serde::Serialize)]
@@ -24,7 +24,7 @@ pub struct Footprint {
 }
 
 impl Footprint {
-    pub(super) fn of(blocks: &Blocks) -> Footprint {
+    pub(super) fn of(blocks: &BlockTable) -> Footprint {
         let footprint_blocks = blocks.count(|_| true);
         Footprint {
             footprint_block_bytes: BLOCK_BYTES,

@@ -6,7 +6,7 @@
 //! 4) give 57 % for Financial1 and 84 % for Financial2 at 20 %. The paper does not state the unit of area, so
 //! a comparison must state its own unit.
 
-use super::blocks::Blocks;
+use super::blocks::BlockTable;
 
 /// Share of references to the hottest blocks.
 #[derive(Clone, PartialEq, Debug, serde::Serialize)]
@@ -29,7 +29,7 @@ pub struct Share {
 const PERCENT: [u64; 7] = [1, 5, 10, 20, 30, 50, 80];
 
 impl Locality {
-    pub(super) fn of(blocks: &Blocks) -> Locality {
+    pub(super) fn of(blocks: &BlockTable) -> Locality {
         let mut references = blocks.references_by_block();
         references.sort_unstable_by(|a, b| b.cmp(a));
         let total: u64 = references.iter().map(|&count| u64::from(count)).sum();

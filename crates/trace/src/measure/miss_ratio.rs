@@ -6,7 +6,7 @@
 //! is added to the smallest distance, as in SHARDS_adj (Waldspurger et al., section 4.3).
 
 use super::BLOCK_BYTES;
-use super::blocks::Blocks;
+use super::blocks::BlockTable;
 use super::reuse::Counting;
 
 /// Miss ratios by cache size.
@@ -42,7 +42,7 @@ pub struct MissRatio {
 const SMALLEST: u64 = 16;
 
 impl MissRatios {
-    pub(super) fn of(reuse: &Counting, blocks: &Blocks, footprint_blocks: u64) -> MissRatios {
+    pub(super) fn of(reuse: &Counting, blocks: &BlockTable, footprint_blocks: u64) -> MissRatios {
         let references = blocks.references() as f64;
         let counted = (reuse.firsts + reuse.distances.total()) as f64;
         let adjusted = references - counted;

@@ -38,7 +38,7 @@ pub use sizes::{Sizes, SizesByOp};
 pub use working_set::WorkingSet;
 
 use crate::reader::Record;
-use blocks::Blocks;
+use blocks::BlockTable;
 use braid_base::Op;
 
 /// All measures of a trace. Field names carry their units in JSON.
@@ -89,7 +89,7 @@ pub struct Measures {
     requests: Requests,
     rate: rate::Counting,
     sizes: sizes::Counting,
-    blocks: Blocks,
+    blocks: BlockTable,
     seeks: seeks::Counting,
     burstiness: burstiness::Counting,
     reuse: reuse::Counting,
@@ -103,7 +103,7 @@ impl Measures {
             requests: Requests::default(),
             rate: rate::Counting::default(),
             sizes: sizes::Counting::default(),
-            blocks: Blocks::new(limits.blocks.max(1024)),
+            blocks: BlockTable::new(limits.blocks.max(1024)),
             seeks: seeks::Counting::default(),
             burstiness: burstiness::Counting::default(),
             reuse: reuse::Counting::default(),

@@ -18,7 +18,7 @@ use braid_base::Bytes;
 use braid_control::{Error, ErrorKind, Result};
 use clap::Args;
 use load::{PHASES, Phase};
-use report::{Report, Run, best};
+use report::{PhaseRun, Report, best};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -126,7 +126,7 @@ impl Changing {
 
     /// Performs all runs, in order. With `keep`, the last volume stays, and so do all resources that `outer`
     /// guards.
-    fn run(&self, stage: &Stage, keep: bool, outer: &mut Guard) -> Result<Vec<Run>> {
+    fn run(&self, stage: &Stage, keep: bool, outer: &mut Guard) -> Result<Vec<PhaseRun>> {
         let mut runs = Vec::new();
         for policy in &self.policies {
             let mut guard = Guard::default();
@@ -153,9 +153,9 @@ impl Changing {
         policy: &str,
         phase: &Phase,
         volume: &Volume,
-        before: &[Run],
+        before: &[PhaseRun],
         stage: &Stage,
-    ) -> Result<Run> {
+    ) -> Result<PhaseRun> {
         let command = phase.command(&volume.nbd_uri()?, self.plan.size, self.time);
         let figure = |bytes_per_second| format!("{} {}", phase.figure(bytes_per_second), phase.unit());
         let beside = best(before, phase).map_or(String::new(), |best| {
@@ -173,7 +173,7 @@ impl Changing {
             Ok(())
         })?;
         let interval = Interval::between(&begun, &volume.status()?);
-        let run = Run::new(policy, phase, fio::parse(&said)?, interval);
+        let run = PhaseRun::new(policy, phase, fio::parse(&said)?, interval);
         let (mean, share) = (figure(run.throughput_mb_per_second * 1e6), run.volume.ssd_share() * 100.0);
         stage.say(&format!("  {policy}, {}: {mean}, {share:.0} % by the SSD{beside}", phase.name));
         Ok(run)

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 /// One policy in one phase.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Run {
+pub struct PhaseRun {
     /// The policy with its settings, as given by the user.
     pub policy: String,
     /// Name of the phase.
@@ -36,18 +36,18 @@ pub struct Report {
     /// Reason why figures do not count, and the remedy; `None` if all count.
     pub too_slow: Option<String>,
     /// Runs by policy, and for each policy by phase.
-    pub runs: Vec<Run>,
+    pub runs: Vec<PhaseRun>,
     /// Time from the start of the first run to the end of the last.
     pub wall_seconds: f64,
 }
 
-impl Run {
+impl PhaseRun {
     /// Combines fio's result with the daemon's figures.
-    pub fn new(policy: &str, phase: &Phase, outcome: Outcome, volume: Interval) -> Run {
+    pub fn new(policy: &str, phase: &Phase, outcome: Outcome, volume: Interval) -> PhaseRun {
         let Outcome { throughput_mb_per_second, operation_ms_mean, operation_ms_max } = outcome;
         let (policy, phase) = (policy.to_owned(), phase.name);
         let share_of_best = 1.0;
-        Run {
+        PhaseRun {
             policy,
             phase,
             throughput_mb_per_second,
@@ -60,14 +60,14 @@ impl Run {
 }
 
 /// Run with the highest throughput in this phase.
-pub fn best<'a>(runs: &'a [Run], phase: &Phase) -> Option<&'a Run> {
+pub fn best<'a>(runs: &'a [PhaseRun], phase: &Phase) -> Option<&'a PhaseRun> {
     let runs = runs.iter().filter(|run| run.phase == phase.name);
     runs.max_by(|a, b| a.throughput_mb_per_second.total_cmp(&b.throughput_mb_per_second))
 }
 
 impl Report {
     /// Creates the report: fills in shares of the best, and warns if devices were too late.
-    pub fn new(conditions: Vec<String>, mut runs: Vec<Run>, wall_seconds: f64) -> Report {
+    pub fn new(conditions: Vec<String>, mut runs: Vec<PhaseRun>, wall_seconds: f64) -> Report {
         for phase in &PHASES {
             let highest = best(&runs, phase).map_or(0.0, |run| run.throughput_mb_per_second);
             for run in runs.iter_mut().filter(|run| run.phase == phase.name && highest > 0.0) {
@@ -95,12 +95,12 @@ impl Report {
         lines.join("\n")
     }
 
-    fn cell(&self, run: &Run, phase: &Phase) -> String {
+    fn cell(&self, run: &PhaseRun, phase: &Phase) -> String {
         let best = if self.is_best(run) { '*' } else { ' ' };
         format!("{}{best}{}", phase.figure(run.throughput_mb_per_second * 1e6), mark(&run.volume))
     }
 
-    fn is_best(&self, run: &Run) -> bool {
+    fn is_best(&self, run: &PhaseRun) -> bool {
         self.compares() && run.share_of_best >= 1.0
     }
 
@@ -112,8 +112,8 @@ impl Report {
     /// Line about the default policy's distance from the best of each phase; `None` without the default
     /// policy or without another policy.
     fn beside_best(&self) -> Option<String> {
-        let of_default = |run: &&Run| run.policy == DEFAULT_POLICY;
-        let compared: Vec<&Run> = self.runs.iter().filter(of_default).take(PHASES.len()).collect();
+        let of_default = |run: &&PhaseRun| run.policy == DEFAULT_POLICY;
+        let compared: Vec<&PhaseRun> = self.runs.iter().filter(of_default).take(PHASES.len()).collect();
         if compared.is_empty() || !self.compares() {
             return None;
         }
@@ -136,14 +136,14 @@ mod tests {
     use super::*;
 
     /// Runs of a policy in each phase, with the given throughput and lateness.
-    fn runs(policy: &str, figures: [(f64, u64); 4]) -> Vec<Run> {
+    fn runs(policy: &str, figures: [(f64, u64); 4]) -> Vec<PhaseRun> {
         let run = |(phase, (throughput, late)): (&Phase, (f64, u64))| {
             let outcome = Outcome {
                 throughput_mb_per_second: throughput,
                 operation_ms_mean: 0.1,
                 operation_ms_max: 1.0,
             };
-            Run::new(policy, phase, outcome, interval(late))
+            PhaseRun::new(policy, phase, outcome, interval(late))
         };
         PHASES.iter().zip(figures).map(run).collect()
     }

@@ -8,7 +8,7 @@ pub(super) mod commits;
 
 use super::count;
 use super::guard::Guard;
-use super::show::{MOUNT_OPTIONS, Run, SIZE, Settings, Show, too_slow};
+use super::show::{CommitRun, MOUNT_OPTIONS, SIZE, Show, ShowSettings, too_slow};
 use super::volume::{Plan, Volume};
 use crate::output::Output;
 use braid_base::{Bytes, MIB};
@@ -35,7 +35,7 @@ clients, measured_seconds, commits_per_second, lateness_share, too_late; behind_
 kept_commits, lost_commits, lost_seconds.")]
 pub struct Arguments {
     #[command(flatten)]
-    settings: Settings,
+    settings: ShowSettings,
     /// Highest age of a commit that the disk lacks
     #[arg(long, default_value = "2s")]
     max_lag_time: String,
@@ -46,7 +46,7 @@ pub struct Arguments {
 struct Report {
     conditions: Vec<String>,
     too_slow: Option<String>,
-    runs: Vec<Run>,
+    runs: Vec<CommitRun>,
     behind_highest_bytes: u64,
     kept_commits: u64,
     lost_commits: u64,
@@ -101,7 +101,7 @@ impl Pass<'_> {
         })
     }
 
-    fn mirror(&self, policy: &str) -> Result<Run> {
+    fn mirror(&self, policy: &str) -> Result<CommitRun> {
         let mut guard = Guard::default();
         let volume = self.show.plan.serve_mirrored(policy, &self.show.stage, &mut guard)?;
         volume.attach_and_mount(&self.show.plan.mount_point(), MOUNT_OPTIONS, &mut guard)?;
@@ -113,7 +113,7 @@ impl Pass<'_> {
 
     /// Runs the programs under pass, after the first copy. Returns the figures, the highest lag of the disk,
     /// and the programs, which still run.
-    fn pass(&self, policy: &str, volume: &Volume, guard: &mut Guard) -> Result<(Run, Bytes, Writers)> {
+    fn pass(&self, policy: &str, volume: &Volume, guard: &mut Guard) -> Result<(CommitRun, Bytes, Writers)> {
         volume.attach_and_mount(&self.show.plan.mount_point(), MOUNT_OPTIONS, guard)?;
         self.show.stage.now("the disk gets its first copy");
         let is_copied = |status: &StatusReport| status.epoch.is_some() && status.deferred_bytes < MIB.0;

@@ -14,7 +14,7 @@ pub(super) struct Device {
     size: Bytes,
     costs: Costs,
     ends: Ends,
-    parts: Vec<Part>,
+    parts: Vec<DeviceRequest>,
     free: Vec<usize>,
     /// Predicted work of the parts outstanding, in milliseconds.
     work: f64,
@@ -29,7 +29,7 @@ pub(super) struct Device {
 
 /// A request of a device: a part of a guest's request.
 #[derive(Clone, Copy)]
-struct Part {
+struct DeviceRequest {
     ticket: usize,
     op: Op,
     alone: f64,
@@ -104,7 +104,7 @@ impl Device {
             self.written += if op == Op::Write { len } else { Bytes::ZERO };
         }
         self.work += alone;
-        let part = Part { ticket, op, alone, predicted, begun: now };
+        let part = DeviceRequest { ticket, op, alone, predicted, begun: now };
         let tag = self.free.pop().unwrap_or(self.parts.len());
         match self.parts.get_mut(tag) {
             Some(free) => *free = part,
@@ -131,7 +131,7 @@ impl Device {
         while self.model.next_event().is_some_and(|next| next <= now) {
             self.model.advance(now, &mut self.completed);
             for tag in std::mem::take(&mut self.completed) {
-                let Part { ticket, op, alone, predicted, begun } = self.parts[tag as usize];
+                let DeviceRequest { ticket, op, alone, predicted, begun } = self.parts[tag as usize];
                 self.free.push(tag as usize);
                 self.work = if self.free.len() == self.parts.len() { 0.0 } else { self.work - alone };
                 if op != Op::Flush {

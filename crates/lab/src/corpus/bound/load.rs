@@ -33,7 +33,7 @@ pub(super) struct Place {
 
 /// A judged request that has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Ended {
+pub(super) struct EndedRequest {
     pub op: Op,
     pub len: Bytes,
     pub arrived: Nanos,
@@ -51,7 +51,11 @@ const SLICE: Nanos = Nanos::from_millis(10);
 ///
 /// # Errors
 /// If the load cannot be read, has too many requests, or ends within its warm-up.
-pub(super) fn drive(setup: &Setup, server: &mut impl Server, ended: &mut dyn FnMut(Ended)) -> Result<Nanos> {
+pub(super) fn drive(
+    setup: &Setup,
+    server: &mut impl Server,
+    ended: &mut dyn FnMut(EndedRequest),
+) -> Result<Nanos> {
     let opened = source::open(setup)?;
     let all = opened.requests.into_iter().chain(setup.requests).min();
     let judged_from = match setup.warm_up {
@@ -89,12 +93,12 @@ enum From {
 
 /// A source of requests.
 struct Stream {
-    kind: Kind,
+    kind: StreamKind,
     /// Requests begun.
     number: usize,
 }
 
-enum Kind {
+enum StreamKind {
     Queue(Queue),
     Client(Guest),
     Over,
@@ -135,7 +139,7 @@ struct Ticket {
 
 struct Driver<'a, S> {
     server: &'a mut S,
-    ended: &'a mut dyn FnMut(Ended),
+    ended: &'a mut dyn FnMut(EndedRequest),
     streams: Vec<Stream>,
     /// Running streams.
     running: usize,
@@ -159,9 +163,18 @@ struct Driver<'a, S> {
 impl<S: Server> Driver<'_, S> {
     fn add(&mut self, source: Source, setup: &Setup) {
         let queue = |requests, idle, speed, think| {
-            Kind::Queue(Queue { requests, next: None, idle, speed, think, latest: Nanos::ZERO, armed: None })
+            StreamKind::Queue(Queue {
+                requests,
+                next: None,
+                idle,
+                speed,
+                think,
+                latest: Nanos::ZERO,
+                armed: None,
+            })
         };
-        let client = |steps, until| Kind::Client(Guest { steps, until, computing: Nanos::ZERO, then: None });
+        let client =
+            |steps, until| StreamKind::Client(Guest { steps, until, computing: Nanos::ZERO, then: None });
         match source {
             Source::Open(arrivals) => {
                 let arrivals: Box<dyn Iterator<Item = Result<Arrival>>> = match arrivals {
@@ -193,7 +206,7 @@ impl<S: Server> Driver<'_, S> {
         }
     }
 
-    fn start(&mut self, from: Nanos, kind: Kind) {
+    fn start(&mut self, from: Nanos, kind: StreamKind) {
         self.streams.push(Stream { kind, number: 0 });
         self.running += 1;
         self.wake(from, self.streams.len() - 1, false);
@@ -255,28 +268,28 @@ impl<S: Server> Driver<'_, S> {
         let Ticket { stream, op, len, arrived, is_judged } = self.tickets[ticket];
         let at = self.now;
         if let Some(from) = self.from.filter(|from| is_judged && at >= *from) {
-            (self.ended)(Ended { op, len, arrived, at, from });
+            (self.ended)(EndedRequest { op, len, arrived, at, from });
         }
         match &self.streams[stream].kind {
-            Kind::Queue(queue) if queue.think > Nanos::ZERO => {
+            StreamKind::Queue(queue) if queue.think > Nanos::ZERO => {
                 self.wake(at + queue.think, stream, true);
                 Ok(())
             }
-            Kind::Over => Ok(()),
+            StreamKind::Over => Ok(()),
             _ => self.step(stream, true),
         }
     }
 
     /// Continues a stream.
     fn step(&mut self, stream: usize, is_idle: bool) -> Result<()> {
-        let mut kind = std::mem::replace(&mut self.streams[stream].kind, Kind::Over);
+        let mut kind = std::mem::replace(&mut self.streams[stream].kind, StreamKind::Over);
         let goes_on = match &mut kind {
-            Kind::Queue(queue) => {
+            StreamKind::Queue(queue) => {
                 queue.idle += usize::from(is_idle);
                 self.take(stream, queue)?
             }
-            Kind::Client(guest) => self.follow(stream, guest)?,
-            Kind::Over => return Ok(()),
+            StreamKind::Client(guest) => self.follow(stream, guest)?,
+            StreamKind::Over => return Ok(()),
         };
         if goes_on {
             self.streams[stream].kind = kind;

@@ -28,14 +28,14 @@ mod load;
 mod tests;
 
 use super::oracle::Costs;
-use super::run::{Course, Figures};
+use super::run::{Figures, LatencyCourse};
 use crate::rig::Sized;
 use crate::{Error, Result, Setup, Size, source};
 use braid_base::{Bytes, Nanos, Op, Request, Rng};
 use braid_engine::Latency;
 use devices::Device;
 use future::{Content, Future, Uses, Worth, blocks};
-use load::{Ended, Place, Server};
+use load::{EndedRequest, Place, Server};
 use std::ops::Range;
 
 /// Choice among the devices that can serve a request.
@@ -108,8 +108,8 @@ fn run(
     ways: Ways,
     recovery_from: Option<f64>,
 ) -> Result<Figures> {
-    let mut server = Bound::new(setup, sized, filled, uses, ways);
-    let (mut seen, mut course) = (Seen::default(), Course::new(setup.interval));
+    let mut server = BoundServer::new(setup, sized, filled, uses, ways);
+    let (mut seen, mut course) = (Seen::default(), LatencyCourse::new(setup.interval));
     let length = load::drive(setup, &mut server, &mut |ended| {
         seen.add(ended);
         if ended.op != Op::Discard {
@@ -143,7 +143,7 @@ struct Seen {
 }
 
 impl Seen {
-    fn add(&mut self, ended: Ended) {
+    fn add(&mut self, ended: EndedRequest) {
         let time = ended.at - ended.arrived;
         match ended.op {
             Op::Read | Op::Write => {
@@ -160,7 +160,7 @@ impl Seen {
 }
 
 /// The SSD and the disks, with their contents.
-struct Bound<'a> {
+struct BoundServer<'a> {
     /// The SSD, then the disks.
     devices: Vec<Device>,
     extent: Bytes,
@@ -182,8 +182,14 @@ struct Bound<'a> {
     parts: Vec<(usize, Bytes, Bytes)>,
 }
 
-impl<'a> Bound<'a> {
-    fn new(setup: &Setup, sized: &Sized, filled: &[Range<Bytes>], uses: &'a Uses, ways: Ways) -> Bound<'a> {
+impl<'a> BoundServer<'a> {
+    fn new(
+        setup: &Setup,
+        sized: &Sized,
+        filled: &[Range<Bytes>],
+        uses: &'a Uses,
+        ways: Ways,
+    ) -> BoundServer<'a> {
         let mut rng = Rng::new(setup.seed);
         let extent = setup.extent_size;
         let build = |(spec, size): (_, &Bytes)| Device::new(spec, *size, rng.next_u64());
@@ -202,7 +208,7 @@ impl<'a> Bound<'a> {
         let mut future = Future::new(uses);
         let mut content = Content::new((room / setup.block_size) as usize, uses.blocks());
         content.choose(&mut future);
-        Bound {
+        BoundServer {
             devices,
             extent,
             block: setup.block_size,
@@ -341,7 +347,7 @@ impl<'a> Bound<'a> {
     }
 }
 
-impl Server for Bound<'_> {
+impl Server for BoundServer<'_> {
     fn begin(&mut self, ticket: usize, place: Place, request: &Request, now: Nanos) {
         self.now = now;
         if self.left.len() <= ticket {

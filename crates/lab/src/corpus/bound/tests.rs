@@ -2,7 +2,7 @@
 
 use super::future::NOT_HELD;
 use super::*;
-use crate::corpus::{Beginning, Cell, How, Kept, Length, chosen, rows};
+use crate::corpus::{Cell, CorpusOptions, InitialLayout, Kept, Length, chosen, rows};
 use crate::{DeviceSetup, Load, Recorded, WarmUp};
 use braid_base::{Arrival, DeviceClass, KIB, MIB};
 use std::sync::Arc;
@@ -143,7 +143,7 @@ fn cell(load: &str, ssd: &str, ssd_percent: u32, disks: usize) -> Cell {
         ssd_percent,
         disk: "barracuda-7200.12".to_owned(),
         disks,
-        beginning: Beginning::OnDisks,
+        beginning: InitialLayout::OnDisks,
         cache_extents: 0,
         length: Length::Times { warm_up: Nanos::from_secs(10), measured: Nanos::from_secs(10) },
         recovery_from: None,
@@ -184,7 +184,7 @@ fn the_bound_is_never_slower_than_static_splits_and_an_untouched_layout() {
         ),
         cell("postmark-like,clients=2,files=500,high=64KB,transactions=100M", "nvme-ssd", 25, 2),
     ];
-    let how = How { quick: false, threads: Some(2) };
+    let how = CorpusOptions { quick: false, threads: Some(2) };
     let run = || crate::corpus::run(&cells, &rows, how, &mut Kept::nothing(), |_| (), |_| ()).unwrap();
     let ran = run();
     for cell in &ran.cells {

@@ -19,13 +19,13 @@ use std::rc::Rc;
 
 /// A node of the chunk tree.
 #[derive(Clone, Debug)]
-pub struct Node {
-    tree: Rc<Tree>,
+pub struct ChunkNode {
+    tree: Rc<ChunkTree>,
     level: u8,
 }
 
 #[derive(Debug)]
-struct Tree {
+struct ChunkTree {
     start: Bytes,
     /// Bytes of a node.
     node: u64,
@@ -78,15 +78,15 @@ pub fn superblock(bytes: &[u8], start: Bytes) -> Option<Found> {
         chunks.extend(chunk);
         list = rest;
     }
-    let tree = Rc::new(Tree { start, node, device, chunks });
+    let tree = Rc::new(ChunkTree { start, node, device, chunks });
     let mirrors = MIRRORS.iter().filter_map(|&at| range_at(start, at, 4096));
     let ranges = mirrors.chain(tree.chunks.iter().flat_map(|chunk| chunk.range(start))).collect();
     let level = *sb.get(199)?;
-    let root = if level < HIGHEST { Node { tree, level }.step(little::u64(sb, 88)?) } else { None };
+    let root = if level < HIGHEST { ChunkNode { tree, level }.step(little::u64(sb, 88)?) } else { None };
     Some(Found { ranges, steps: root.into_iter().collect() })
 }
 
-impl Node {
+impl ChunkNode {
     fn step(self, logical: u64) -> Option<Step> {
         let holds = |chunk: &&Chunk| {
             chunk.kind & SYSTEM != 0 && chunk.is_whole && logical.wrapping_sub(chunk.logical) < chunk.len
@@ -114,7 +114,7 @@ impl Node {
         }
         let child = |item: usize| {
             let logical = little::u64(bytes, NODE_HEADER + item * 33 + 17)?;
-            Node { tree: self.tree.clone(), level: level - 1 }.step(logical)
+            ChunkNode { tree: self.tree.clone(), level: level - 1 }.step(logical)
         };
         Found { ranges: Vec::new(), steps: (0..items).filter_map(child).collect() }
     }
