@@ -79,7 +79,7 @@ impl OpenDevice {
         size: Option<Bytes>,
         seed: u64,
     ) -> Result<OpenDevice> {
-        Ok(OpenDevice::new(ring, storage, Backing::open(ring, storage, class, (model, size, seed))?))
+        Ok(OpenDevice::new(ring, storage, Backing::open(ring, storage, class, model, size, seed)?))
     }
 
     /// Opens a device of an existing volume. A file on a read-only file system, or a write-protected disk, is
@@ -91,7 +91,7 @@ impl OpenDevice {
         model: Option<&Spec>,
         seed: u64,
     ) -> Result<OpenDevice> {
-        match (Backing::open(ring, storage, class, (model, None, seed)), storage) {
+        match (Backing::open(ring, storage, class, model, None, seed), storage) {
             (Err(error), Storage::Path(path)) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
                 tracing::error!("{error}");
                 OpenDevice::open_to_read(ring, path, class)
@@ -124,7 +124,9 @@ impl Backing {
         ring: &Ring,
         storage: &Storage,
         class: DeviceClass,
-        (model, size, seed): (Option<&Spec>, Option<Bytes>, u64),
+        model: Option<&Spec>,
+        size: Option<Bytes>,
+        seed: u64,
     ) -> io::Result<Backing> {
         let emulation = |size| model.map(|model| model.build(size, seed));
         Ok(match storage {

@@ -6,7 +6,7 @@
 //! then dropped. The end of the trace has the number of dropped notes. Nothing else waits for the client.
 
 use crate::record::notes::Note;
-use crate::record::recorded::Recording;
+use crate::record::recorded::ActiveRecording;
 use crate::serve::daemon::Daemon;
 use braid_base::Nanos;
 use braid_engine::Export;
@@ -27,7 +27,7 @@ const AT_ONCE: usize = 256;
 pub(crate) async fn send_recording(
     daemon: &Daemon,
     stream: &Stream,
-    recording: Recording<Ring>,
+    recording: ActiveRecording<Ring>,
 ) -> io::Result<()> {
     let start = daemon.ring.now();
     let header = Header {
@@ -64,7 +64,7 @@ pub(crate) async fn send_recording(
 /// Encodes all notes. Returns the number of notes that a trace cannot hold, which should be 0.
 async fn write_notes(
     stream: &Stream,
-    recording: &Recording<Ring>,
+    recording: &ActiveRecording<Ring>,
     writer: &mut CompactWriter<Vec<u8>>,
     start: Nanos,
 ) -> io::Result<u64> {

@@ -276,7 +276,7 @@ async fn run(
     }
     lasting.warn(record);
     let noted = volume.noted();
-    if let Err(error) = note(state, name, &record.uuid, (noted, lasting.noted())) {
+    if let Err(error) = note(state, name, &record.uuid, noted, lasting.noted()) {
         tracing::warn!("that volume '{name}' has been opened is not noted: {error}");
     }
     let daemon = Daemon::start(world, state, name, members, (volume, lasting), doors)?;
@@ -426,7 +426,7 @@ impl Daemon {
         }
         if closed.is_ok()
             && let uuid = self.volume.superblock().volume.to_string()
-            && let Err(error) = note(&self.state, name, &uuid, (self.volume.noted(), None))
+            && let Err(error) = note(&self.state, name, &uuid, self.volume.noted(), None)
         {
             tracing::warn!("that volume '{name}' was shut down is not noted: {error}");
         }

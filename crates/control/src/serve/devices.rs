@@ -1,6 +1,6 @@
 //! Changes of a served volume's devices: `braid device add`, `remove`, `replace` and `return`.
 
-use crate::device::claims::{Purpose, refuse_adopted, refuse_claimed};
+use crate::device::claims::{IntendedUse, refuse_adopted, refuse_claimed};
 use crate::device::open::{OpenDevice, Prepared, prepare, refuse_duplicates};
 use crate::device::protected::write_protection;
 use crate::device::spec::{DeviceSpec, Storage};
@@ -67,7 +67,7 @@ impl Daemon {
         let (state, path) = (self.state.clone(), new.path.clone());
         self.aside(move || {
             refuse_duplicates(paths.iter().map(PathBuf::as_path))?;
-            let purpose = Purpose::Overwrite { forced: overwrite };
+            let purpose = IntendedUse::Overwrite { forced: overwrite };
             path.map_or(Ok(()), |path| refuse_claimed(&state, &path, purpose))
         })
         .await?;

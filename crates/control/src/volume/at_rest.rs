@@ -19,11 +19,12 @@ pub(crate) async fn close(
     state: &StateDir,
     record: &VolumeRecord,
     members: &Members,
-    (volume, lasting): (&Volume<Ring, OpenDevice>, &Lasting),
+    volume: &Volume<Ring, OpenDevice>,
+    lasting: &Lasting,
 ) -> Result<()> {
     let closed = volume.close().await;
     note_opened(state, &record.name, &members.records, &volume.outdated_devices())?;
     closed?;
     lasting.end();
-    note(state, &record.name, &record.uuid, (volume.noted(), None))
+    note(state, &record.name, &record.uuid, volume.noted(), None)
 }

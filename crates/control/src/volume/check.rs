@@ -183,7 +183,7 @@ pub fn repair(state: &StateDir, name: &VolumeName, distrust: &[DeviceId]) -> Res
         let (volume, recovery) = Volume::open(ring.clone(), handles(list), options)
             .await
             .map_err(|error| members.explain(error))?;
-        at_rest::close(state, &record, &members, (&volume, &lasting)).await?;
+        at_rest::close(state, &record, &members, &volume, &lasting).await?;
         let lost = ranges(&recovery.lost, volume.status().shape.extent_size);
         let older = recovery.older.iter().map(LostRange::of);
         Ok((lost.into_iter().chain(older).collect::<Vec<_>>(), recovery.warnings))

@@ -1,7 +1,7 @@
 //! `braid create`: makes a volume on devices, and writes its record.
 
 use crate::device::adopted;
-use crate::device::claims::{Purpose, refuse_claimed};
+use crate::device::claims::{IntendedUse, refuse_claimed};
 use crate::device::open::{OpenDevice, Prepared, prepare, refuse_duplicates};
 use crate::device::room::over_committed_bytes;
 use crate::device::spec::{DeviceSpec, Storage};
@@ -250,7 +250,7 @@ async fn write_volume(
         ..CreateOptions::new(new.name.to_string(), identity)
     };
     let options = match &new.adopt {
-        Some(disk) => add_record(ring, state, (options, disk), &mut members, record)?,
+        Some(disk) => add_record(ring, state, options, disk, &mut members, record)?,
         None => options,
     };
     let superblock = braid_engine::create(&crate::volume::members::handles(&members), &options).await;
@@ -261,9 +261,9 @@ async fn write_volume(
 /// Refuses devices in use by another owner, and one device under two paths, before any device is opened.
 fn refuse_others(state: &StateDir, new: &NewVolume) -> Result<()> {
     let forced = new.overwrite;
-    let all = new.devices.iter().map(|device| (device, Purpose::Overwrite { forced }));
-    let all = all.chain(new.adopt.iter().map(|disk| (disk, Purpose::Adopt { forced })));
-    let paths: Vec<(&Path, Purpose)> = all
+    let all = new.devices.iter().map(|device| (device, IntendedUse::Overwrite { forced }));
+    let all = all.chain(new.adopt.iter().map(|disk| (disk, IntendedUse::Adopt { forced })));
+    let paths: Vec<(&Path, IntendedUse)> = all
         .filter_map(|(device, purpose)| match &device.storage {
             Storage::Path(path) => Some((path.as_path(), purpose)),
             Storage::Memory => None,
@@ -304,7 +304,8 @@ fn check_disk(disk: &DeviceSpec) -> Result<()> {
 fn add_record(
     ring: &Ring,
     state: &StateDir,
-    (options, disk): (CreateOptions, &DeviceSpec),
+    options: CreateOptions,
+    disk: &DeviceSpec,
     members: &mut Vec<Member>,
     record: &mut VolumeRecord,
 ) -> Result<CreateOptions> {

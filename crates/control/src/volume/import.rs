@@ -279,7 +279,7 @@ fn note(
     state.save(&record)?;
     let (promised, log) = promised;
     if promised.epoch > 0 {
-        noted::note(state, name, &record.uuid, (promised, log.as_ref()))?;
+        noted::note(state, name, &record.uuid, promised, log.as_ref())?;
     }
     Ok((record, others))
 }

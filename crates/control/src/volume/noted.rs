@@ -32,7 +32,7 @@ const POLL: Nanos = Nanos::from_millis(10);
 
 /// Content of the note's file.
 #[derive(Serialize, Deserialize)]
-struct Note {
+struct NoteFile {
     /// The volume's UUID: another volume may have had the name.
     uuid: String,
     epoch: u64,
@@ -87,7 +87,7 @@ pub(crate) fn life() -> Option<String> {
 /// Returns this host's note of a volume; the default without a note. A note written elsewhere names no owner,
 /// since the opening may not have ended. Its epoch and batch were promised all the same.
 pub(crate) fn noted(state: &StateDir, record: &VolumeRecord) -> Noted {
-    let Some(Note { epoch, owner, batch, place: written, .. }) = read(state, record) else {
+    let Some(NoteFile { epoch, owner, batch, place: written, .. }) = read(state, record) else {
         return Noted::default();
     };
     let is_own = written.is_some() && written == place(state, &record.name);
@@ -107,10 +107,10 @@ pub(crate) fn noted_log(state: &StateDir, record: &VolumeRecord) -> Option<Optio
     read(state, record).map(|note| note.log)
 }
 
-fn read(state: &StateDir, record: &VolumeRecord) -> Option<Note> {
+fn read(state: &StateDir, record: &VolumeRecord) -> Option<NoteFile> {
     let (mut text, file) = (String::new(), File::open(state.note_file(&record.name)).ok()?);
     file.take(LONGEST).read_to_string(&mut text).ok()?;
-    serde_json::from_str::<Note>(&text).ok().filter(|note| note.uuid == record.uuid)
+    serde_json::from_str::<NoteFile>(&text).ok().filter(|note| note.uuid == record.uuid)
 }
 
 /// Limit of a note's length: far more than two paths and some numbers.
@@ -142,11 +142,12 @@ pub(crate) fn note(
     state: &StateDir,
     name: &VolumeName,
     uuid: &str,
-    (noted, log): (Noted, Option<&NotedLog>),
+    noted: Noted,
+    log: Option<&NotedLog>,
 ) -> Result<()> {
     let Noted { epoch, owner, batch } = noted;
     let place = place(state, name);
-    let note = Note { uuid: uuid.to_owned(), epoch, owner, batch, place, log: log.cloned() };
+    let note = NoteFile { uuid: uuid.to_owned(), epoch, owner, batch, place, log: log.cloned() };
     state.save_note(name, &serde_json::to_string(&note).unwrap_or_default())
 }
 
@@ -167,7 +168,7 @@ pub(crate) async fn keep_noted(daemon: Rc<Daemon>, mut last: Noted) {
             continue;
         }
         let (state, name, uuid, log) = (daemon.state.clone(), daemon.name.clone(), uuid.clone(), log.clone());
-        let noting = std::thread::spawn(move || note(&state, &name, &uuid, (now, log.as_ref())));
+        let noting = std::thread::spawn(move || note(&state, &name, &uuid, now, log.as_ref()));
         while !noting.is_finished() {
             daemon.ring.sleep(POLL).await;
         }
@@ -205,7 +206,7 @@ mod tests {
             state.save(&record).unwrap();
         }
         let last = Noted { epoch: 4, owner: 7, batch: 90 };
-        note(&original, &record.name, &record.uuid, (last, None)).unwrap();
+        note(&original, &record.name, &record.uuid, last, None).unwrap();
         std::fs::copy(original.note_file(&record.name), copy.note_file(&record.name)).unwrap();
         assert_eq!(noted(&original, &record), last);
         // The number identifies old copies of all devices.

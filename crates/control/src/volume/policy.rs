@@ -57,7 +57,7 @@ pub fn set_policy(state: &StateDir, name: &VolumeName, text: &str) -> Result<Pol
                     .map_err(|error| members.explain(error))?;
                 let changed = volume.set_policy(text).await.map_err(refused);
                 let policy = volume.policy();
-                at_rest::close(state, &record, &members, (&volume, &lasting)).await?;
+                at_rest::close(state, &record, &members, &volume, &lasting).await?;
                 changed.map(|()| policy)
             })?;
             Ok(PolicyReport { name: name.to_string(), policy })

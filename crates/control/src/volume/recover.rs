@@ -101,14 +101,14 @@ pub fn recover(state: &StateDir, name: &VolumeName, apply: Apply) -> Result<Reco
             Apply::WhileServed => Ok(()),
         };
         let size = volume.size();
-        at_rest::close(state, &record, &members, (&volume, &lasting)).await?;
+        at_rest::close(state, &record, &members, &volume, &lasting).await?;
         applied?;
         let status = volume.status();
         let past = recovery.adopted.expect("an opening that was to recover has done so, or failed");
         Ok(RecoverReport {
             unapplied_bytes: status.unapplied.unwrap_or_default().0,
             lost: lost_ranges(&status),
-            ..report(ring, &record, list, (past, size), newer)
+            ..report(ring, &record, list, past, size, newer)
         })
     })
 }
@@ -151,7 +151,7 @@ pub fn look(
         let recovered = RecoverReport {
             unapplied_bytes: journaled.0,
             lost,
-            ..report(ring, &record, list, (past_state, size), newer)
+            ..report(ring, &record, list, past_state, size, newer)
         };
         ready(&LookReport { recovered, nbd_uris });
         if let Err(error) = world.signals.recv().await {
@@ -190,9 +190,11 @@ fn report(
     ring: &Ring,
     record: &VolumeRecord,
     members: &[Member],
-    (PastState { device, epoch, ended, goes_on }, size): (PastState, Bytes),
+    past: PastState,
+    size: Bytes,
     newer: Option<Vec<MissingRange>>,
 ) -> RecoverReport {
+    let PastState { device, epoch, ended, goes_on } = past;
     let age = ring.calendar().zip(ended).map(|(now, ended)| now.saturating_sub(ended));
     let age_seconds = age.map(|age| age.as_secs_f64());
     let others = members.iter().map(|member| member.id).filter(|&id| id != device);

@@ -4,7 +4,7 @@
 //! daemon gets the new device in the old device's place.
 
 use crate::admin::client::Client;
-use crate::device::claims::{self, refuse_claimed};
+use crate::device::claims::{IntendedUse, refuse_claimed};
 use crate::device::open::{OpenDevice, Prepared, prepare, refuse_duplicates};
 use crate::device::spec::{DeviceSpec, Storage};
 use crate::model::library;
@@ -13,7 +13,7 @@ use crate::volume::at_rest;
 use crate::volume::create::absolute;
 use crate::volume::lasting::Lasting;
 use crate::volume::lock::VolumeLock;
-use crate::volume::members::{self, Members, handles, names, open_members, open_options, open_others};
+use crate::volume::members::{Members, Purpose, handles, names, open_members, open_options, open_others};
 use crate::volume::noted::with_notes;
 use crate::volume::state_dir::{DeviceRecord, StateDir, VolumeName, VolumeRecord};
 use crate::{Error, ErrorKind, Result};
@@ -69,7 +69,7 @@ pub fn replace(
         on_ring(async |ring| keep_acknowledged(ring, state, &record, device).await)?;
         record = state.load(name)?;
     }
-    let work = async |ring: &Ring| replace_on(ring, state, &mut record, (device, &spec, overwrite)).await;
+    let work = async |ring: &Ring| replace_on(ring, state, &mut record, device, &spec, overwrite).await;
     let (new, replaced_path) = on_ring(work)?;
     record.set_device(device.index(), new);
     state.save(&record)?;
@@ -92,7 +92,7 @@ async fn keep_acknowledged(
     old: DeviceId,
 ) -> Result<()> {
     let with_all = async {
-        let members = open_members(ring, state, record, members::Purpose::Use(&[])).await?;
+        let members = open_members(ring, state, record, Purpose::Use(&[])).await?;
         open_and_close(ring, state, record, &members).await
     };
     if let Err(error) = with_all.await {
@@ -114,7 +114,7 @@ async fn open_and_close(
     let (volume, _) = Volume::open(ring.clone(), handles(&members.list), options)
         .await
         .map_err(|error| members.explain(error))?;
-    at_rest::close(state, record, members, (&volume, &lasting)).await
+    at_rest::close(state, record, members, &volume, &lasting).await
 }
 
 /// Returns the record of the old device and the new device's settings: the same class, with a path.
@@ -166,7 +166,9 @@ async fn replace_on(
     ring: &Ring,
     state: &StateDir,
     record: &mut VolumeRecord,
-    (device, spec, overwrite): (DeviceId, &DeviceSpec, bool),
+    device: DeviceId,
+    spec: &DeviceSpec,
+    overwrite: bool,
 ) -> Result<(DeviceRecord, String)> {
     let model = spec.model.as_deref().map(|model| library::find(spec.class, model)).transpose()?;
     let stored = model.as_ref().map(|model| model.stored.clone());
@@ -175,7 +177,7 @@ async fn replace_on(
     let places = members.records.iter().filter(|(place, _)| *place != device.index());
     refuse_duplicates(places.map(|(_, other)| other).chain([&new]).filter_map(|d| d.path.as_deref()))?;
     if let Storage::Path(path) = &spec.storage {
-        refuse_claimed(state, path, claims::Purpose::Overwrite { forced: overwrite })?;
+        refuse_claimed(state, path, IntendedUse::Overwrite { forced: overwrite })?;
     }
     record.set_places(&members.records);
     if let Some((name, text)) = model.as_ref().and_then(|model| model.own.clone()) {

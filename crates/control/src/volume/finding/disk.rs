@@ -61,7 +61,7 @@ pub(crate) fn find_disk(state: &StateDir, record: &VolumeRecord, found: &Found) 
     match (likeness, &seen.same[..]) {
         (Some(Likeness::Doubtful), []) => at(recorded, None),
         (_, []) => {
-            let lack = describe_lack((name, id), &recorded, likeness, &seen.doubtful);
+            let lack = describe_lack(name, id, &recorded, likeness, &seen.doubtful);
             at(recorded, Some(lack))
         }
         (Some(Likeness::Doubtful), [one, ..]) => Err(several(name, &recorded, one)),
@@ -208,7 +208,8 @@ fn several(name: &VolumeName, one: &Path, two: &Path) -> Error {
 
 /// Describes why the disk is missing, with the remedy.
 fn describe_lack(
-    (name, id): (&VolumeName, DeviceId),
+    name: &VolumeName,
+    id: DeviceId,
     recorded: &Path,
     likeness: Option<Likeness>,
     doubtful: &[PathBuf],
