@@ -23,23 +23,28 @@ mod attach;
 mod device;
 mod error;
 mod guard;
+mod members;
 mod model;
 mod record;
 mod report;
 mod serve;
+mod state;
 mod volume;
 
 pub use admin::client::{Client, volume_report};
 pub use admin::protocol::{LONGEST_REPLY, LONGEST_REQUEST, PROTOCOL_VERSION, Reply, Request};
+pub use admin::recording::{Received, Recording};
 pub use attach::block_device::{Attached, Detached, attach, attached_device, detach};
 pub use attach::users::stop;
 pub use braid_emulated::Lateness;
 pub use braid_engine::Readahead;
+pub use device::calibrate::{CalibrateOptions, CalibrateReport, MeasuredReport, calibrate};
 pub use device::spec::{DeviceSpec, Storage};
 pub use error::{Error, ErrorKind, Result};
-pub use model::calibrate::{CalibrateOptions, CalibrateReport, MeasuredReport, calibrate};
+pub use members::finding::disk::return_disk;
 pub use model::library::{ModelReport, find_model, models, show_model};
-pub use record::recording::{Received, Recording};
+pub use report::changes::{AddReport, PolicyReport, ReplaceReport};
+pub use report::ranges::{LostRange, MissingRange};
 pub use report::types::{
     BackgroundReport, CopyReport, DeviceReport, Durability, ExplainReport, GuardReport, GuestReport,
     LatencyReport, ModeReport, OperationReport, ResponseReport, RestingReport, SilentReport, StatusReport,
@@ -47,13 +52,11 @@ pub use report::types::{
 };
 pub use serve::address::NbdAddress;
 pub use serve::daemon::{Ready, ServeOptions, serve, serve_temporary};
-pub use serve::devices::AddReport;
-pub use volume::check::{CheckReport, LostRange, MissingRange, check, repair};
+pub use state::lock::waiting;
+pub use state::state_dir::{DeviceRecord, StateDir, VolumeName, VolumeRecord};
+pub use volume::check::{CheckReport, check, repair};
 pub use volume::create::{CreateReport, NewVolume, Unfitting, create};
-pub use volume::finding::return_disk;
 pub use volume::import::{Import, ImportReport, forget, import};
-pub use volume::lock::waiting;
-pub use volume::policy::{PolicyReport, check_policy, policy, set_policy};
+pub use volume::policy::{check_policy, policy, set_policy};
 pub use volume::recover::{Apply, LookReport, RecoverReport, look, recover};
-pub use volume::replace::{ReplaceReport, replace};
-pub use volume::state_dir::{DeviceRecord, StateDir, VolumeName, VolumeRecord};
+pub use volume::replace::replace;

@@ -4,9 +4,9 @@
 use crate::admin::protocol::{Envelope, LONGEST_REQUEST, PROTOCOL_VERSION, Reply, Request};
 use crate::device::spec::DeviceSpec;
 use crate::record::send::send_recording;
+use crate::report::changes::PolicyReport;
 use crate::serve::daemon::Daemon;
-use crate::volume::policy::refused;
-use crate::{Error, ErrorKind, PolicyReport, Result};
+use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId, Nanos};
 use braid_engine::Export;
 use braid_runtime::Runtime;
@@ -120,7 +120,7 @@ async fn answer(daemon: &Rc<Daemon>, request: Request) -> Result<Value> {
         Request::Explain { offset_bytes } => value(&daemon.explain(Bytes(offset_bytes))?),
         Request::Policy => value(&policy(daemon)),
         Request::SetPolicy { policy: text } => {
-            daemon.volume.set_policy(&text).await.map_err(refused)?;
+            daemon.volume.set_policy(&text).await.map_err(Error::of_policy)?;
             tracing::info!("policy {}", daemon.volume.policy());
             value(&policy(daemon))
         }

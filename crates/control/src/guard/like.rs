@@ -2,7 +2,7 @@
 
 use crate::model::library::{find_model, reopen};
 use crate::serve::daemon::Daemon;
-use crate::volume::state_dir::VolumeRecord;
+use crate::state::state_dir::VolumeRecord;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceClass, DeviceId, Nanos};
 use braid_engine::{Export, SPARE_SLOTS};

@@ -5,7 +5,7 @@ use super::keep::Known;
 use super::like::devices;
 use super::worker::beside_guests;
 use crate::serve::daemon::Daemon;
-use crate::volume::state_dir::StateDir;
+use crate::state::state_dir::StateDir;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{DeviceId, Nanos};
 use braid_format::superblock::DeviceEntry;

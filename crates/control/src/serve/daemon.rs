@@ -14,6 +14,7 @@ use crate::admin::server::serve_admin;
 use crate::attach::file::Attachment;
 use crate::device::open::OpenDevice;
 use crate::guard::{self, Guard, Models};
+use crate::members::open::{Member, Members, Purpose, handles, open_members, open_options};
 use crate::record::recorded::{Recorded, Recorder};
 use crate::report::collect::{durability, explain_report, status_report};
 use crate::report::types::{Durability, ExplainReport, StatusReport};
@@ -22,19 +23,19 @@ use crate::serve::catch_up::CatchUp;
 use crate::serve::devices::{note_changes, note_those_removed};
 use crate::serve::doors::Doors;
 use crate::serve::recovered::log_recovery;
+use crate::state::lasting::Lasting;
+use crate::state::lock::VolumeLock;
+use crate::state::noted::{keep_noted, note, with_notes};
+use crate::state::outdated::note_opened;
+use crate::state::state_dir::{DeviceRecord, StateDir, VolumeName, VolumeRecord};
 use crate::volume::create::{make, refuse_known, remove_made};
-use crate::volume::lasting::Lasting;
-use crate::volume::lock::VolumeLock;
-use crate::volume::members::{Member, Members, Purpose, handles, open_members, open_options};
-use crate::volume::noted::{keep_noted, note, with_notes};
-use crate::volume::outdated::note_opened;
 use crate::volume::policy::check_policy;
-use crate::volume::state_dir::{DeviceRecord, StateDir, VolumeName, VolumeRecord};
+use crate::volume::ring::{World, in_world};
 use crate::{Error, ErrorKind, NewVolume, Result};
 use braid_base::{Bytes, DeviceId, Nanos};
 use braid_engine::{AdoptedDisk, OpenOptions, Readahead, Volume};
 use braid_nbd::{Server, ServerConfig};
-use braid_runtime::{Arena, Event, Runtime, Semaphore};
+use braid_runtime::{Event, Runtime, Semaphore};
 use braid_uring::{Ring, Signal, Signals};
 use serde::{Deserialize, Serialize};
 use std::cell::{Cell, RefCell};
@@ -149,10 +150,6 @@ pub(crate) struct Daemon {
 
 type Export = Recorded<Ring, Volume<Ring, OpenDevice>>;
 
-/// Memory for guests' requests: the NBD server holds at most half.
-const ARENA: Bytes = Bytes(96 << 20);
-/// Operations that are queued between two submissions.
-const ENTRIES: u32 = 256;
 /// Time for a recording client to read the last records.
 const LAST_RECORDS: Nanos = Nanos::from_secs(1);
 /// Time for the client that asked for the stop to read the result.
@@ -219,26 +216,6 @@ pub fn serve_temporary(
     });
     let removed = state.remove(&new.name);
     served.and(removed)
-}
-
-/// Ring, memory and signals of a daemon.
-pub(crate) struct World {
-    pub ring: Ring,
-    pub arena: Arena,
-    pub signals: Signals,
-}
-
-pub(crate) fn in_world<T>(work: impl AsyncFnOnce(&World) -> Result<T>) -> Result<T> {
-    let arena = Arena::new(ARENA);
-    let ring = Ring::new(ENTRIES, &arena)?;
-    let signals = Signals::new(&ring)?;
-    for fallback in ring.fallbacks() {
-        tracing::warn!("{fallback}");
-    }
-    let world = World { ring, arena, signals };
-    let result = world.ring.block_on(work(&world));
-    world.ring.clear();
-    result
 }
 
 /// Opens the volume, serves until a signal or an admin request, and closes the volume.

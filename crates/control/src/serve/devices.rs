@@ -1,37 +1,26 @@
 //! Changes of a served volume's devices: `braid device add`, `remove`, `replace` and `return`.
 
-use crate::device::claims::{IntendedUse, refuse_adopted, refuse_claimed};
 use crate::device::open::{OpenDevice, Prepared, prepare, refuse_duplicates};
 use crate::device::protected::write_protection;
 use crate::device::spec::{DeviceSpec, Storage};
+use crate::members::claims::{IntendedUse, refuse_adopted, refuse_claimed};
+use crate::members::finding::find;
+use crate::members::open::{Member, open_paths};
+use crate::members::replaced::old_and_new;
 use crate::model::library;
+use crate::report::changes::{AddReport, ReplaceReport};
 use crate::serve::daemon::{Daemon, First, first_of};
-use crate::volume::finding::find;
-use crate::volume::members::{Member, open_paths};
-use crate::volume::outdated::note_opened;
-use crate::volume::replace::{ReplaceReport, old_and_new};
-use crate::volume::state_dir::{DeviceRecord, VolumeRecord};
+use crate::state::outdated::note_opened;
+use crate::state::state_dir::{DeviceRecord, VolumeRecord};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{DeviceId, Nanos};
 use braid_engine::Addition;
 use braid_format::Uuid;
 use braid_format::superblock::Layout;
 use braid_runtime::{Device, Runtime};
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::rc::Rc;
-
-/// Result of adding or returning a device.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct AddReport {
-    /// The volume.
-    pub name: String,
-    /// Place of the device: `d2`.
-    pub device: String,
-    /// The devices of the volume now, by place.
-    pub devices: Vec<DeviceRecord>,
-}
 
 /// Time between two looks for removed devices, and before a failed note is tried again.
 const LOOK_AGAIN: Nanos = Nanos::from_secs(1);

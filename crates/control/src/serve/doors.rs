@@ -4,7 +4,7 @@ use crate::Result;
 use crate::guard::Models;
 use crate::serve::address::NbdAddress;
 use crate::serve::daemon::ServeOptions;
-use crate::volume::state_dir::{StateDir, VolumeName};
+use crate::state::state_dir::{StateDir, VolumeName};
 use braid_uring::{LONGEST_SOCKET_PATH, Listener, Ring};
 use std::path::Path;
 

@@ -6,4 +6,3 @@ pub(crate) mod daemon;
 pub(crate) mod devices;
 pub(crate) mod doors;
 pub(crate) mod recovered;
-pub(crate) mod ring;

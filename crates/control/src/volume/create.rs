@@ -1,17 +1,17 @@
 //! `braid create`: makes a volume on devices, and writes its record.
 
 use crate::device::adopted;
-use crate::device::claims::{IntendedUse, refuse_claimed};
 use crate::device::open::{OpenDevice, Prepared, prepare, refuse_duplicates};
 use crate::device::room::over_committed_bytes;
 use crate::device::spec::{DeviceSpec, Storage};
+use crate::members::claims::{IntendedUse, refuse_claimed};
+use crate::members::open::Member;
 use crate::model::library::{self, OwnModels};
 use crate::report::types::Durability;
-use crate::serve::ring::on_ring;
-use crate::volume::lock::VolumeLock;
-use crate::volume::members::Member;
+use crate::state::lock::VolumeLock;
+use crate::state::state_dir::{DeviceRecord, RECORD_VERSION, StateDir, VolumeName, VolumeRecord};
 use crate::volume::policy::check_policy;
-use crate::volume::state_dir::{DeviceRecord, RECORD_VERSION, StateDir, VolumeName, VolumeRecord};
+use crate::volume::ring::on_ring;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceClass, DeviceId, KIB};
 use braid_engine::{Adoption, CreateOptions, Fit, Left, RoomLeft};
@@ -253,7 +253,7 @@ async fn write_volume(
         Some(disk) => add_record(ring, state, options, disk, &mut members, record)?,
         None => options,
     };
-    let superblock = braid_engine::create(&crate::volume::members::handles(&members), &options).await;
+    let superblock = braid_engine::create(&crate::members::open::handles(&members), &options).await;
     let superblock = superblock.map_err(|error| name_devices(error.into(), &members))?;
     Ok((members, superblock))
 }

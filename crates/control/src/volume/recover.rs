@@ -1,19 +1,18 @@
 //! `braid recover`: continues a volume without its SSDs, from the disk that keeps epochs. The recovery is
 //! either permanent, or read-only for a first look.
 
-use crate::report::collect::lost_ranges;
-use crate::serve::address::{NbdAddress, nbd_uri};
-use crate::serve::daemon::in_world;
-use crate::serve::ring::on_ring;
-use crate::volume::at_rest;
-use crate::volume::check::{LostRange, MissingRange, check_known};
-use crate::volume::lasting::Lasting;
-use crate::volume::lock::VolumeLock;
-use crate::volume::members::{
+use crate::members::open::{
     Member, Purpose, handles, names, open_members, open_members_to_read, open_options,
 };
-use crate::volume::noted::random_owner;
-use crate::volume::state_dir::{StateDir, VolumeName, VolumeRecord};
+use crate::report::ranges::{LostRange, MissingRange, lost_ranges};
+use crate::serve::address::{NbdAddress, nbd_uri};
+use crate::state::lasting::Lasting;
+use crate::state::lock::VolumeLock;
+use crate::state::noted::random_owner;
+use crate::state::state_dir::{StateDir, VolumeName, VolumeRecord};
+use crate::volume::at_rest;
+use crate::volume::check::check_known;
+use crate::volume::ring::{in_world, on_ring};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId};
 use braid_engine::{Export, OpenOptions, Past, PastState, Volume};

@@ -11,9 +11,9 @@
 
 use crate::Result;
 use crate::serve::daemon::Daemon;
-use crate::volume::log_place::volume_dir;
-use crate::volume::outdated::note_outdated;
-use crate::volume::state_dir::{StateDir, VolumeName, VolumeRecord};
+use crate::state::log_place::volume_dir;
+use crate::state::outdated::note_outdated;
+use crate::state::state_dir::{StateDir, VolumeName, VolumeRecord};
 use braid_base::Nanos;
 use braid_engine::{BeforeOpen, Noted, OpenOptions};
 use braid_runtime::Runtime;

@@ -12,17 +12,14 @@
 //! and tables, takes no locks, and ends after two time limits. The engine judges whether the devices found
 //! suffice.
 
-mod disk;
+pub(crate) mod disk;
 mod places;
 mod sightings;
 
-pub use disk::return_disk;
-pub(crate) use disk::{Disk, find_disk};
-
 use crate::device::look::{Look, look_at};
 use crate::device::spec::Storage;
-use crate::volume::noted::noted;
-use crate::volume::state_dir::{DeviceRecord, StateDir, VolumeRecord};
+use crate::state::noted::noted;
+use crate::state::state_dir::{DeviceRecord, StateDir, VolumeRecord};
 use crate::{Error, ErrorKind, Result};
 use braid_base::DeviceId;
 use braid_engine::Wanted;

@@ -13,7 +13,7 @@
 
 use crate::device::place::Place;
 use crate::device::used::refuse_used;
-use crate::volume::state_dir::{StateDir, VolumeName};
+use crate::state::state_dir::{StateDir, VolumeName};
 use crate::{Error, ErrorKind, Result};
 use braid_base::Bytes;
 use braid_format::Invalid;
