@@ -28,6 +28,7 @@ mod model;
 mod record;
 mod report;
 mod serve;
+mod served;
 mod state;
 mod volume;
 
@@ -50,8 +51,9 @@ pub use report::types::{
     LatencyReport, ModeReport, OperationReport, ResponseReport, RestingReport, SilentReport, StatusReport,
     VolumeReport,
 };
-pub use serve::address::NbdAddress;
-pub use serve::daemon::{Ready, ServeOptions, serve, serve_temporary};
+pub use serve::daemon::{Ready, serve, serve_temporary};
+pub use served::address::NbdAddress;
+pub use served::options::ServeOptions;
 pub use state::lock::waiting;
 pub use state::state_dir::{DeviceRecord, StateDir, VolumeName, VolumeRecord};
 pub use volume::check::{CheckReport, check, repair};

@@ -50,7 +50,7 @@ pub enum Request {
         /// `name,key=value,…`.
         policy: String,
     },
-    /// Serves the volume as a file, for a loop device: an `AttachReply`. Returns the same file if already
+    /// Serves the volume as a file, for a loop device: a [`crate::served::attachment::AttachReply`]. Returns the same file if already
     /// attached.
     Attach,
     /// Ends serving the volume as a file. Refused while the file is open.
@@ -115,15 +115,6 @@ pub enum Reply {
     Ok(serde_json::Value),
     /// The error.
     Error(Error),
-}
-
-/// The file that represents the volume.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct AttachReply {
-    /// The file.
-    pub file: PathBuf,
-    /// The file's directory, which holds nothing else.
-    pub directory: PathBuf,
 }
 
 #[cfg(test)]

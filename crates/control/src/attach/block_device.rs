@@ -2,10 +2,11 @@
 //! file system on the device.
 
 use crate::admin::client::Client;
-use crate::admin::protocol::{AttachReply, Request};
+use crate::admin::protocol::Request;
 use crate::device::adopted;
 use crate::device::spec::absolute;
 use crate::report::resting::as_text;
+use crate::served::attachment::AttachReply;
 use crate::state::state_dir::{StateDir, VolumeName};
 use crate::{Error, ErrorKind, Result};
 use braid_fuse::{Attachment, LoopAttachment, Use, mount, processes, remove_dead_mounts, stale, uses};

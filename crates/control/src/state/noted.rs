@@ -10,13 +10,10 @@
 //! seconds. A missing or unreadable note costs the wait and proves nothing.
 
 use crate::Result;
-use crate::serve::daemon::Daemon;
 use crate::state::log_place::volume_dir;
 use crate::state::outdated::note_outdated;
 use crate::state::state_dir::{StateDir, VolumeName, VolumeRecord};
-use braid_base::Nanos;
 use braid_engine::{BeforeOpen, Noted, OpenOptions};
-use braid_runtime::Runtime;
 use braid_uring::{LastingFile, boot_id};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -24,11 +21,6 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-
-/// Largest age of a note while the volume is served.
-const OLDEST: Nanos = Nanos::from_secs(5);
-/// Time between two checks whether a note is written.
-const POLL: Nanos = Nanos::from_millis(10);
 
 /// Content of the note's file.
 #[derive(Serialize, Deserialize)]
@@ -149,38 +141,6 @@ pub(crate) fn note(
     let place = place(state, name);
     let note = NoteFile { uuid: uuid.to_owned(), epoch, owner, batch, place, log: log.cloned() };
     state.save_note(name, &serde_json::to_string(&note).unwrap_or_default())
-}
-
-/// Keeps the note up to date while a daemon serves. Writes in a thread of its own: the state directory may
-/// lie on a device that hangs. Warns if the pending log was removed, as at a logout of the daemon's user.
-pub(crate) async fn keep_noted(daemon: Rc<Daemon>, mut last: Noted) {
-    let uuid = daemon.volume.superblock().volume.to_string();
-    let log = daemon.lasting.noted().cloned();
-    let (mut is_told, mut is_loss_told) = (false, false);
-    while !daemon.is_stopping() {
-        daemon.ring.sleep(OLDEST).await;
-        let failure = daemon.lasting.failure(true).filter(|_| !daemon.is_stopping() && log.is_some());
-        if let Some(failure) = failure.filter(|_| !std::mem::replace(&mut is_loss_told, true)) {
-            tracing::warn!("a crash of this daemon loses what is not flushed: {failure}");
-        }
-        let now = daemon.volume.noted();
-        if now == last || daemon.is_stopping() {
-            continue;
-        }
-        let (state, name, uuid, log) = (daemon.state.clone(), daemon.name.clone(), uuid.clone(), log.clone());
-        let noting = std::thread::spawn(move || note(&state, &name, &uuid, now, log.as_ref()));
-        while !noting.is_finished() {
-            daemon.ring.sleep(POLL).await;
-        }
-        match noting.join().expect("a thread that writes a note does not panic") {
-            Ok(()) => (last, is_told) = (now, false),
-            Err(error) if !is_told => {
-                is_told = true;
-                tracing::warn!("what volume '{}' has promised is not noted: {error}", daemon.name);
-            }
-            Err(_) => {}
-        }
-    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use crate::members::open::{
     Member, Purpose, handles, names, open_members, open_members_to_read, open_options,
 };
 use crate::report::ranges::{LostRange, MissingRange, lost_ranges};
-use crate::serve::address::{NbdAddress, nbd_uri};
+use crate::served::address::{NbdAddress, nbd_uri};
 use crate::state::lasting::Lasting;
 use crate::state::lock::VolumeLock;
 use crate::state::noted::random_owner;
