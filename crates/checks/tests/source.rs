@@ -1,6 +1,6 @@
 //! The checks, applied to this source.
 
-use braid_checks::{documents, layering, licensing, metadata, root, style};
+use braid_checks::{documents, layering, licensing, metadata, rooms, root, style};
 
 fn expect_none(wrong: &[String]) {
     assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
@@ -9,6 +9,11 @@ fn expect_none(wrong: &[String]) {
 #[test]
 fn crates_import_only_from_lower_layers() {
     expect_none(&layering(&metadata(&["--no-deps"])));
+}
+
+#[test]
+fn rooms_import_only_from_lower_rooms() {
+    expect_none(&rooms(&root()));
 }
 
 #[test]

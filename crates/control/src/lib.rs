@@ -2,19 +2,25 @@
 //! daemon with its reports. This crate is the daemon's only API: the command line, dashboard and tests see
 //! these types, never the engine.
 //!
+//! Rooms from high to low. A room imports only from lower rooms, which `braid-checks` compares.
+//!
 //! ```text
-//! volume/   by name: create, check, import, policy, replace; state_dir (names → paths on this machine), lock (one process at
-//!           a time), finding (where the devices are), members (the devices, opened)
-//! device/   by path: spec (`PATH,model=x25-m,size=10GiB`), open, log (its errors), adopted (what a disk with
-//! data on it is known by), look (what lies
-//!           at many paths)
-//! model/    library (models by name, or from a file of your own), calibrate (made from measurements)
-//! serve/    daemon (open, serve, drain, close), devices (that come and leave), address (where clients connect)
+//! serve/    the life of the daemon: opening, doors (its sockets), signals, closing
+//! volume/   commands by name: create, check, import, policy, recover, replace
+//! attach/   a kernel block device over the daemon's file: block_device; users, who keep a daemon from its end
+//! admin/    the admin socket: server and client, protocol its words, recording (the client's end of a trace),
+//!           silence (a daemon that does not answer)
 //! guard/    simulations beside a volume, which choose the mode of its policy
-//! record/   notes → recorded → send → recording: a trace, from the guests' requests to the client's file
-//! attach/   a kernel block device: block_device, the command line's part; file, the daemon's part
-//! admin/    the admin socket: server and client, protocol its words, silence (a daemon that does not answer)
-//! report/   what status, explain and check say, with units in the names: the stable JSON
+//! served/   a volume as its daemon serves it: what admin verbs, guard and reports may see and do
+//! record/   notes → recorded → send: a trace, from the guests' requests to the client's connection
+//! members/  the devices of a volume: finding (where), claims (whose), open
+//! report/   what status, explain and changes say, with units in the names: the stable JSON
+//! state/    what this machine knows of a volume: state_dir (names → paths), lock (one process at a time),
+//!           noted, lasting (the pending log)
+//! device/   by path: spec (`PATH,model=x25-m,size=10GiB`), open, log (its errors), adopted (what a disk with
+//!           data on it is known by), look (what lies at many paths), calibrate (a model from measurements)
+//! model/    library (models by name, or from a file of your own)
+//! error     errors by their remedy
 //! ```
 #![forbid(unsafe_code)]
 

@@ -113,7 +113,8 @@ impl ServedVolume {
     }
 }
 
-/// Keeps the note up to date while a daemon serves. Warns if the pending log was removed, as at a logout of the daemon's user.
+/// Keeps the note up to date while a daemon serves. Warns if the pending log was removed, as at a logout of
+/// the daemon's user.
 pub(crate) async fn keep_noted(served: Rc<ServedVolume>, mut last: Noted) {
     let uuid = served.volume.superblock().volume.to_string();
     let log = served.lasting.noted().cloned();
