@@ -241,7 +241,7 @@ fn way(imports: &Imports, from: &Module, to: &Module) -> Option<Vec<Module>> {
     let mut seen = BTreeSet::new();
     while let Some(way) = ways.pop_front() {
         for next in imports.get(way.last()?).into_iter().flatten() {
-            let longer = [&way[..], &[next.clone()]].concat();
+            let longer = [&way[..], std::slice::from_ref(next)].concat();
             if next == to {
                 return Some(longer);
             }

@@ -50,7 +50,7 @@ pub enum Request {
         /// `name,key=value,…`.
         policy: String,
     },
-    /// Serves the volume as a file, for a loop device: a [`crate::served::attachment::AttachReply`]. Returns the same file if already
+    /// Serves the volume as a file, for a loop device: an `AttachReply`. Returns the same file if already
     /// attached.
     Attach,
     /// Ends serving the volume as a file. Refused while the file is open.

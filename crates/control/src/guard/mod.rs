@@ -5,7 +5,8 @@
 //! ```text
 //! keep.rs    the task: what guests ask for, to ghosts; what these say, to the policy
 //! measure.rs models of devices that have none, from what they serve
-//! worker.rs  the threads of the ghosts, at the lowest priority    like.rs  the volume as ghosts need it: devices with models, homes
+//! worker.rs  the threads of the ghosts, at the lowest priority
+//! like.rs    the volume as ghosts need it: devices with models, homes
 //! ```
 //!
 //! **Cost.** Ghosts may use 2 % of a processor. If the volume is large, or guests send more requests than
@@ -34,12 +35,12 @@ pub(crate) struct Guard {
     options: ServeOptions,
     /// Models of devices, for ghosts.
     models: Models,
-    seen: Seen,
+    seen: Outcomes,
 }
 
 /// What the guard has seen, for the status.
 #[derive(Default)]
-struct Seen {
+struct Outcomes {
     /// Mean time of the last batch's requests.
     took: Cell<Option<Nanos>>,
     /// Mean times of the last batch in the ghosts, by mode.
@@ -57,7 +58,7 @@ struct Seen {
 impl Guard {
     /// Composes a guard. [`keep::keep`] is its task.
     pub fn new(served: Rc<ServedVolume>, options: ServeOptions, models: Models) -> Guard {
-        Guard { served, options, models, seen: Seen::default() }
+        Guard { served, options, models, seen: Outcomes::default() }
     }
 
     /// Sets the problem in the status; `None` for no problem.

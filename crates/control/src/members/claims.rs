@@ -39,11 +39,11 @@ pub(crate) enum IntendedUse {
 ///
 /// # Errors
 /// `Busy` if the device is in use; `Invalid` if it belongs to a volume or to another system: names the owner.
-pub(crate) fn refuse_claimed(state: &StateDir, path: &Path, purpose: IntendedUse) -> Result<()> {
+pub(crate) fn refuse_claimed(state: &StateDir, path: &Path, intended: IntendedUse) -> Result<()> {
     let Ok(place) = Place::of(path) else { return Ok(()) };
     refuse_used(path, "it becomes a device of a volume")?;
     let owner = adopted_by(state, &place, None)?;
-    match (purpose, owner) {
+    match (intended, owner) {
         (IntendedUse::Adopt { .. }, Some(owner)) => {
             let problem =
                 format!("{} was adopted by volume '{owner}' already: braid serve {owner}", path.display());
@@ -55,17 +55,17 @@ pub(crate) fn refuse_claimed(state: &StateDir, path: &Path, purpose: IntendedUse
         }
         _ => {}
     }
-    let (IntendedUse::Overwrite { forced } | IntendedUse::Adopt { forced }) = purpose;
+    let (IntendedUse::Overwrite { forced } | IntendedUse::Adopt { forced }) = intended;
     if forced {
         return Ok(());
     }
     let found = content(path);
     if let Some(superblock) = superblock_of(path)
-        && !(matches!(purpose, IntendedUse::Adopt { .. }) && superblock.is_left_over && found.is_some())
+        && !(matches!(intended, IntendedUse::Adopt { .. }) && superblock.is_left_over && found.is_some())
     {
         return Err(claimed(path, &superblock.owner));
     }
-    match (purpose, found) {
+    match (intended, found) {
         (IntendedUse::Overwrite { .. }, Some(found)) => {
             let what = format!("holds {}: everything on it would be lost", found.describe());
             Err(claimed(path, &what))

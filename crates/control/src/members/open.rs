@@ -4,8 +4,7 @@
 use crate::device::adopted;
 use crate::device::open::{OpenDevice, look, refuse_duplicates};
 use crate::device::protected::write_protection;
-use crate::device::spec::Storage;
-use crate::device::spec::quoted;
+use crate::device::spec::{Storage, quoted};
 use crate::members::finding::disk::{Disk, find_disk};
 use crate::members::finding::{Found, Lack, MemberPlace, Whereabouts, find};
 use crate::model::library::{self, OwnModels};

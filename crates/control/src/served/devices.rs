@@ -1,4 +1,4 @@
-//! Changes of a served volume's devices: `braid device add`, `remove`, `replace` and `return`.
+//! Changes of a served volume's devices: `braid device add`, `fail`, `replace` and `return`.
 
 use crate::device::open::{OpenDevice, Prepared, prepare, refuse_duplicates};
 use crate::device::protected::write_protection;
@@ -25,8 +25,8 @@ impl ServedVolume {
         self.add(spec, overwrite, None).await.map(|(_, report)| report)
     }
 
-    /// Adds a device as [`ServedVolume::add_device`]. If `leaves` names a device to be replaced, the new device is
-    /// added only if that device can leave the volume.
+    /// Adds a device as [`ServedVolume::add_device`]. If `leaves` names a device to be replaced, the new
+    /// device is added only if that device can leave the volume.
     async fn add(
         &self,
         spec: &DeviceSpec,
@@ -46,8 +46,8 @@ impl ServedVolume {
         let (state, path) = (self.state.clone(), new.path.clone());
         self.aside(move || {
             refuse_duplicates(paths.iter().map(PathBuf::as_path))?;
-            let purpose = IntendedUse::Overwrite { forced: overwrite };
-            path.map_or(Ok(()), |path| refuse_claimed(&state, &path, purpose))
+            let intended = IntendedUse::Overwrite { forced: overwrite };
+            path.map_or(Ok(()), |path| refuse_claimed(&state, &path, intended))
         })
         .await?;
         let own = model.as_ref().and_then(|model| model.own.clone());

@@ -2,9 +2,9 @@
 //! life of the daemon stands above, in [`crate::serve`].
 //!
 //! ```text
-//! devices.rs     add, replace, return a device      notes.rs       what the state directory notes meanwhile
-//! frontends.rs   NBD, attached file, recording      attachment.rs  the volume as a file
-//! status.rs      counters of the engine, as reports end.rs         the request to end, and its result
+//! devices.rs     add, fail, replace, return a device   notes.rs       notes in the state directory
+//! frontends.rs   NBD, attached file, recording         attachment.rs  the volume as a file
+//! status.rs      counters of the engine, as reports    end.rs         the request to end, and its result
 //! ```
 
 pub(crate) mod address;
@@ -174,10 +174,7 @@ impl ServedVolume {
 
     /// Runs `work` in a thread of its own: `work` may wait for a device or a file system, and guests do not
     /// wait.
-    pub(super) async fn aside<T: Send + 'static>(
-        &self,
-        work: impl FnOnce() -> Result<T> + Send + 'static,
-    ) -> Result<T> {
+    async fn aside<T: Send + 'static>(&self, work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
         let working = std::thread::spawn(work);
         while !working.is_finished() {
             self.ring.sleep(POLL).await;

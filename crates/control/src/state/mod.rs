@@ -1,5 +1,5 @@
-//! What this machine knows of a volume by its name: the record with the paths of its devices, the process that
-//! uses the volume, notes, and the pending log of a dead daemon.
+//! What this machine knows of a volume by its name: the record with the paths of its devices, the process
+//! that uses the volume, notes, and the pending log of a dead daemon.
 
 pub(crate) mod lasting;
 pub(crate) mod left_log;

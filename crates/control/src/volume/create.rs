@@ -264,13 +264,13 @@ fn refuse_others(state: &StateDir, new: &NewVolume) -> Result<()> {
     let all = new.devices.iter().map(|device| (device, IntendedUse::Overwrite { forced }));
     let all = all.chain(new.adopt.iter().map(|disk| (disk, IntendedUse::Adopt { forced })));
     let paths: Vec<(&Path, IntendedUse)> = all
-        .filter_map(|(device, purpose)| match &device.storage {
-            Storage::Path(path) => Some((path.as_path(), purpose)),
+        .filter_map(|(device, intended)| match &device.storage {
+            Storage::Path(path) => Some((path.as_path(), intended)),
             Storage::Memory => None,
         })
         .collect();
     refuse_duplicates(paths.iter().map(|(path, _)| *path))?;
-    paths.into_iter().try_for_each(|(path, purpose)| refuse_claimed(state, path, purpose))
+    paths.into_iter().try_for_each(|(path, intended)| refuse_claimed(state, path, intended))
 }
 
 /// Checks that a disk can be adopted: the disk exists, has whole sectors, and is not in use.
