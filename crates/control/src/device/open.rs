@@ -108,13 +108,7 @@ impl OpenDevice {
 
     /// Opens a device read-only: without emulated timing, and without write permission.
     pub fn open_to_read(ring: &Ring, path: &Path, class: DeviceClass) -> Result<OpenDevice> {
-        // Prefer direct I/O: the page cache may be stale if another host writes.
-        let device = match FileDevice::open_read_only(ring, path, class, Access::Direct) {
-            Err(error) if needs_cache(&error) => {
-                FileDevice::open_read_only(ring, path, class, Access::Cached)
-            }
-            result => result,
-        }?;
+        let device = open_read_only(ring, path, class)?;
         Ok(OpenDevice::new(ring, &Storage::Path(path.to_owned()), Backing::File(Rc::new(device))))
     }
 }
