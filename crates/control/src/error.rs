@@ -51,6 +51,14 @@ impl Error {
         Error::new(ErrorKind::Io, format!("{attempt}: {error}"))
     }
 
+    /// Converts a refused policy to `Usage`: an unknown policy is a wrong word of the command.
+    pub(crate) fn of_policy(error: braid_engine::Error) -> Error {
+        match error.kind() {
+            braid_engine::ErrorKind::Invalid => Error::new(ErrorKind::Usage, error.to_string()),
+            _ => error.into(),
+        }
+    }
+
     /// Returns the kind, which tells the next step.
     pub fn kind(&self) -> ErrorKind {
         self.kind

@@ -2,19 +2,25 @@
 //! daemon with its reports. This crate is the daemon's only API: the command line, dashboard and tests see
 //! these types, never the engine.
 //!
+//! Rooms from high to low. A room imports only from lower rooms, which `braid-checks` compares.
+//!
 //! ```text
-//! volume/   by name: create, check, import, policy, replace; state_dir (names → paths on this machine), lock (one process at
-//!           a time), finding (where the devices are), members (the devices, opened)
-//! device/   by path: spec (`PATH,model=x25-m,size=10GiB`), open, log (its errors), adopted (what a disk with
-//! data on it is known by), look (what lies
-//!           at many paths)
-//! model/    library (models by name, or from a file of your own), calibrate (made from measurements)
-//! serve/    daemon (open, serve, drain, close), devices (that come and leave), address (where clients connect)
+//! serve/    the life of the daemon: opening, doors (its sockets), signals, closing
+//! volume/   commands by name: create, check, import, policy, recover, replace
+//! attach/   a kernel block device over the daemon's file: block_device; users (of a served volume)
+//! admin/    the admin socket: server and client, protocol, recording (the client's end of a trace), silence (a
+//!           daemon that does not answer)
 //! guard/    simulations beside a volume, which choose the mode of its policy
-//! record/   notes → recorded → send → recording: a trace, from the guests' requests to the client's file
-//! attach/   a kernel block device: block_device, the command line's part; file, the daemon's part
-//! admin/    the admin socket: server and client, protocol its words, silence (a daemon that does not answer)
-//! report/   what status, explain and check say, with units in the names: the stable JSON
+//! served/   a volume as its daemon serves it: what admin verbs, guard and reports may see and do
+//! record/   notes → recorded → send: a trace, from the guests' requests to the client's connection
+//! members/  the devices of a volume: finding (where), claims (whose), open
+//! report/   what status, explain and changes say, with units in the names: the stable JSON
+//! state/    what this machine knows of a volume: state_dir (names → paths), lock (one process at a time),
+//!           noted, lasting (the pending log)
+//! device/   by path: spec (`PATH,model=x25-m,size=10GiB`), open, log (its errors), adopted (what a disk with
+//!           data on it is known by), look (what lies at many paths), calibrate (a model from measurements)
+//! model/    library (models by name, or from a file of your own)
+//! error     errors by their remedy
 //! ```
 #![forbid(unsafe_code)]
 
@@ -23,37 +29,42 @@ mod attach;
 mod device;
 mod error;
 mod guard;
+mod members;
 mod model;
 mod record;
 mod report;
 mod serve;
+mod served;
+mod state;
 mod volume;
 
 pub use admin::client::{Client, volume_report};
 pub use admin::protocol::{LONGEST_REPLY, LONGEST_REQUEST, PROTOCOL_VERSION, Reply, Request};
+pub use admin::recording::{Received, Recording};
 pub use attach::block_device::{Attached, Detached, attach, attached_device, detach};
 pub use attach::users::stop;
 pub use braid_emulated::Lateness;
 pub use braid_engine::Readahead;
+pub use device::calibrate::{CalibrateOptions, CalibrateReport, MeasuredReport, calibrate};
 pub use device::spec::{DeviceSpec, Storage};
 pub use error::{Error, ErrorKind, Result};
-pub use model::calibrate::{CalibrateOptions, CalibrateReport, MeasuredReport, calibrate};
+pub use members::finding::disk::return_disk;
 pub use model::library::{ModelReport, find_model, models, show_model};
-pub use record::recording::{Received, Recording};
+pub use report::changes::{AddReport, PolicyReport, ReplaceReport};
+pub use report::ranges::{LostRange, MissingRange};
 pub use report::types::{
     BackgroundReport, CopyReport, DeviceReport, Durability, ExplainReport, GuardReport, GuestReport,
     LatencyReport, ModeReport, OperationReport, ResponseReport, RestingReport, SilentReport, StatusReport,
     VolumeReport,
 };
-pub use serve::address::NbdAddress;
-pub use serve::daemon::{Ready, ServeOptions, serve, serve_temporary};
-pub use serve::devices::AddReport;
-pub use volume::check::{CheckReport, LostRange, MissingRange, check, repair};
+pub use serve::daemon::{Ready, serve, serve_temporary};
+pub use served::address::NbdAddress;
+pub use served::options::ServeOptions;
+pub use state::lock::waiting;
+pub use state::state_dir::{DeviceRecord, StateDir, VolumeName, VolumeRecord};
+pub use volume::check::{CheckReport, check, repair};
 pub use volume::create::{CreateReport, NewVolume, Unfitting, create};
-pub use volume::finding::return_disk;
 pub use volume::import::{Import, ImportReport, forget, import};
-pub use volume::lock::waiting;
-pub use volume::policy::{PolicyReport, check_policy, policy, set_policy};
+pub use volume::policy::{check_policy, policy, set_policy};
 pub use volume::recover::{Apply, LookReport, RecoverReport, look, recover};
-pub use volume::replace::{ReplaceReport, replace};
-pub use volume::state_dir::{DeviceRecord, StateDir, VolumeName, VolumeRecord};
+pub use volume::replace::replace;

@@ -4,13 +4,12 @@ use crate::admin::protocol::{Envelope, LONGEST_REPLY, PROTOCOL_VERSION, Reply, R
 use crate::admin::silence::Silence;
 use crate::device::room::over_committed_bytes;
 use crate::device::spec::{DeviceSpec, absolute};
+use crate::report::changes::{AddReport, PolicyReport, ReplaceReport};
 use crate::report::resting::resting_report;
 use crate::report::types::{ExplainReport, StatusReport, VolumeReport};
-use crate::serve::devices::AddReport;
-use crate::volume::lock::waiting;
-use crate::volume::replace::ReplaceReport;
-use crate::volume::state_dir::{StateDir, VolumeName};
-use crate::{Error, ErrorKind, PolicyReport, Result};
+use crate::state::lock::waiting;
+use crate::state::state_dir::{StateDir, VolumeName};
+use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId};
 use braid_uring::connect_unix;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

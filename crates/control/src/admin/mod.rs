@@ -2,5 +2,6 @@
 
 pub(crate) mod client;
 pub(crate) mod protocol;
+pub(crate) mod recording;
 pub(crate) mod server;
 pub(crate) mod silence;

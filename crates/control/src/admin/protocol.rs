@@ -117,15 +117,6 @@ pub enum Reply {
     Error(Error),
 }
 
-/// The file that represents the volume.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct AttachReply {
-    /// The file.
-    pub file: PathBuf,
-    /// The file's directory, which holds nothing else.
-    pub directory: PathBuf,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

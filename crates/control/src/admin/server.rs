@@ -3,10 +3,11 @@
 
 use crate::admin::protocol::{Envelope, LONGEST_REQUEST, PROTOCOL_VERSION, Reply, Request};
 use crate::device::spec::DeviceSpec;
+use crate::guard::Guard;
 use crate::record::send::send_recording;
-use crate::serve::daemon::Daemon;
-use crate::volume::policy::refused;
-use crate::{Error, ErrorKind, PolicyReport, Result};
+use crate::report::types::StatusReport;
+use crate::served::ServedVolume;
+use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId, Nanos};
 use braid_engine::Export;
 use braid_runtime::Runtime;
@@ -21,19 +22,19 @@ const MOST_CONNECTIONS: usize = 16;
 const ACCEPT_AGAIN: Nanos = Nanos::from_millis(100);
 
 /// Accepts connections for as long as the daemon runs.
-pub(crate) async fn serve_admin(daemon: Rc<Daemon>, listener: Listener) {
+pub(crate) async fn serve_admin(served: Rc<ServedVolume>, guard: Rc<Guard>, listener: Listener) {
     let open = Rc::new(());
     loop {
         let Ok(stream) = listener.accept().await else {
-            daemon.ring.sleep(ACCEPT_AGAIN).await;
+            served.ring().sleep(ACCEPT_AGAIN).await;
             continue;
         };
-        let daemon = daemon.clone();
+        let (served, guard) = (served.clone(), guard.clone());
         let place = (Rc::strong_count(&open) <= MOST_CONNECTIONS).then(|| open.clone());
-        daemon.ring.clone().spawn(async move {
+        served.ring().clone().spawn(async move {
             // An error means a disconnected client.
             let _ended = match place {
-                Some(_place) => converse(&daemon, &stream).await,
+                Some(_place) => converse(&served, &guard, &stream).await,
                 None => send(&stream, &Reply::Error(too_many())).await,
             };
         });
@@ -48,7 +49,7 @@ fn too_many() -> Error {
 }
 
 /// Serves requests in turn, until the client ends or violates the protocol.
-async fn converse(daemon: &Rc<Daemon>, stream: &Stream) -> std::io::Result<()> {
+async fn converse(served: &ServedVolume, guard: &Guard, stream: &Stream) -> std::io::Result<()> {
     let mut received = Vec::new();
     while let Some(line) = next_line(stream, &mut received).await? {
         let request = match line {
@@ -56,14 +57,16 @@ async fn converse(daemon: &Rc<Daemon>, stream: &Stream) -> std::io::Result<()> {
             Err(too_long) => return send(stream, &Reply::Error(too_long)).await,
         };
         let reply = match request {
-            Ok(Request::Record) => match daemon.recorder.start() {
+            Ok(Request::Record) => match served.frontends().recorder().start() {
                 Some(recording) => {
                     send(stream, &Reply::Ok(nothing())).await?;
-                    return send_recording(daemon, stream, recording).await;
+                    let (name, size) = (served.name().as_str(), served.volume().size());
+                    let is_stopping = || served.end().has_begun();
+                    return send_recording(served.ring(), name, size, stream, recording, is_stopping).await;
                 }
-                None => Err(recorded_already(daemon)),
+                None => Err(recorded_already(served)),
             },
-            Ok(request) => answer(daemon, request).await,
+            Ok(request) => answer(served, guard, request).await,
             Err(error) => Err(error),
         };
         send(stream, &reply.map_or_else(Reply::Error, Reply::Ok)).await?;
@@ -118,69 +121,43 @@ fn request(line: &[u8]) -> Result<Request> {
     Ok(envelope.request)
 }
 
-async fn answer(daemon: &Rc<Daemon>, request: Request) -> Result<Value> {
+async fn answer(served: &ServedVolume, guard: &Guard, request: Request) -> Result<Value> {
     match request {
-        Request::Status => value(&daemon.status()),
-        Request::Explain { offset_bytes } => value(&daemon.explain(Bytes(offset_bytes))?),
-        Request::Policy => value(&policy(daemon)),
-        Request::SetPolicy { policy: text } => {
-            daemon.volume.set_policy(&text).await.map_err(refused)?;
-            tracing::info!("policy {}", daemon.volume.policy());
-            value(&policy(daemon))
-        }
-        Request::Attach => value(&daemon.attachment.attach(&daemon.export).await?),
-        Request::Detach => done(daemon.attachment.detach().await),
-        Request::FailDevice { device } => done(fail_device(daemon, DeviceId(device)).await),
+        Request::Status => value(&StatusReport { guard: guard.report(), ..served.status() }),
+        Request::Explain { offset_bytes } => value(&served.explain(Bytes(offset_bytes))?),
+        Request::Policy => value(&served.policy()),
+        Request::SetPolicy { policy } => value(&served.set_policy(&policy).await?),
+        Request::Attach => value(&served.frontends().attach().await?),
+        Request::Detach => done(served.frontends().detach().await),
+        Request::FailDevice { device } => done(served.fail_device(DeviceId(device)).await),
         Request::AddDevice { class, new, overwrite } => {
             let class = class.parse().map_err(|e: String| Error::new(ErrorKind::Usage, e))?;
-            value(&daemon.add_device(&DeviceSpec::parse(class, &new)?, overwrite).await?)
+            value(&served.add_device(&DeviceSpec::parse(class, &new)?, overwrite).await?)
         }
         Request::RemoveDevice { device } => {
-            done(daemon.volume.remove_device(DeviceId(device)).await.map_err(Error::from))
+            done(served.volume().remove_device(DeviceId(device)).await.map_err(Error::from))
         }
         Request::ReplaceDevice { device, new, overwrite } => {
-            value(&daemon.replace_device(DeviceId(device), &new, overwrite).await?)
+            value(&served.replace_device(DeviceId(device), &new, overwrite).await?)
         }
         Request::KeepDevice { device } => {
-            done(daemon.volume.cancel_removal(DeviceId(device)).await.map_err(Error::from))
+            done(served.volume().cancel_removal(DeviceId(device)).await.map_err(Error::from))
         }
-        Request::ReturnDevice { device, path } => value(&daemon.return_device(DeviceId(device), path).await?),
-        Request::Flush => done(daemon.volume.flush().await.map_err(Error::from)),
+        Request::ReturnDevice { device, path } => value(&served.return_device(DeviceId(device), path).await?),
+        Request::Flush => done(served.volume().flush().await.map_err(Error::from)),
         Request::Checkpoint => {
-            daemon.volume.flush().await?;
-            done(daemon.volume.checkpoint().await.map_err(Error::from))
+            served.volume().flush().await?;
+            done(served.volume().checkpoint().await.map_err(Error::from))
         }
-        Request::Stop => done(daemon.stop_and_wait().await),
+        Request::Stop => done(served.end().request_and_wait().await),
         // Handled by the connection.
-        Request::Record => Err(recorded_already(daemon)),
+        Request::Record => Err(recorded_already(served)),
     }
 }
 
-async fn fail_device(daemon: &Daemon, device: DeviceId) -> Result<()> {
-    let failed = daemon.volume.fail_device(device).await.map_err(Error::from);
-    failed.map_err(|error| match (error.kind(), daemon.status().copies) {
-        // No second copy will ever come: name the remedy.
-        (ErrorKind::Degraded, 1) => {
-            let name = &daemon.name;
-            let problem = format!(
-                "{device} of volume '{name}' holds the only copy of some data, and the volume has one copy \
-                 of everything: braid device remove {name} {device} moves the data to the others"
-            );
-            Error::new(ErrorKind::Degraded, problem)
-        }
-        _ => error,
-    })?;
-    tracing::warn!("device {device} of volume '{}' was excluded by the administrator", daemon.name);
-    Ok(())
-}
-
-fn recorded_already(daemon: &Daemon) -> Error {
-    let problem = format!("volume '{}' is being recorded already: end that recording first", daemon.name);
+fn recorded_already(served: &ServedVolume) -> Error {
+    let problem = format!("volume '{}' is being recorded already: end that recording first", served.name());
     Error::new(ErrorKind::Busy, problem)
-}
-
-fn policy(daemon: &Daemon) -> PolicyReport {
-    PolicyReport { name: daemon.name.to_string(), policy: daemon.volume.policy() }
 }
 
 fn value(report: &impl Serialize) -> Result<Value> {

@@ -1,9 +1,9 @@
 //! A daemon that does not answer: its process, the state of the process, and the remedy.
 
 use crate::report::types::SilentReport;
-use crate::volume::lasting::Lasting;
-use crate::volume::lock::daemon;
-use crate::volume::state_dir::{StateDir, VolumeName};
+use crate::state::lasting::Lasting;
+use crate::state::lock::daemon;
+use crate::state::state_dir::{StateDir, VolumeName};
 use crate::{Error, ErrorKind};
 use rustix::process::Pid;
 

@@ -2,10 +2,12 @@
 //! file system on the device.
 
 use crate::admin::client::Client;
-use crate::admin::protocol::{AttachReply, Request};
+use crate::admin::protocol::Request;
 use crate::device::adopted;
 use crate::device::spec::absolute;
-use crate::volume::state_dir::{StateDir, VolumeName};
+use crate::report::resting::as_text;
+use crate::served::attachment::AttachReply;
+use crate::state::state_dir::{StateDir, VolumeName};
 use crate::{Error, ErrorKind, Result};
 use braid_fuse::{Attachment, LoopAttachment, Use, mount, processes, remove_dead_mounts, stale, uses};
 use rustix::io::Errno;
@@ -139,11 +141,6 @@ pub fn detach(state: &StateDir, name: &VolumeName) -> Result<Detached> {
     }
     let unmounted = unmounted.iter().map(|point| as_text(point)).collect();
     Ok(Detached { name: name.to_string(), unmounted, served })
-}
-
-/// Converts a path to text, lossily: reports are text.
-pub(crate) fn as_text(path: &Path) -> PathBuf {
-    PathBuf::from(path.to_string_lossy().into_owned())
 }
 
 /// Returns the block device of a volume, if attached. Accesses the file, and must therefore not run in the

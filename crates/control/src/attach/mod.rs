@@ -1,5 +1,4 @@
-//! A kernel block device: the command line's part, and the daemon's part, which is the file beneath.
+//! A kernel block device over the file that the daemon serves: the command line's part.
 
 pub(crate) mod block_device;
-pub(crate) mod file;
 pub(crate) mod users;

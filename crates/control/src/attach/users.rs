@@ -3,8 +3,8 @@
 
 use crate::admin::client::{Client, PATIENCE, Reached};
 use crate::attach::block_device::attached_device;
-use crate::volume::lock::waiting;
-use crate::volume::state_dir::{StateDir, VolumeName};
+use crate::state::lock::waiting;
+use crate::state::state_dir::{StateDir, VolumeName};
 use crate::{Error, ErrorKind, Result};
 use braid_fuse::{VOLUME_FILE, loop_devices, openers, processes, uses};
 use std::time::{Duration, Instant};

@@ -2,7 +2,7 @@
 //! messages for failures.
 
 pub(crate) mod adopted;
-pub(crate) mod claims;
+pub(crate) mod calibrate;
 pub(crate) mod log;
 pub(crate) mod look;
 pub(crate) mod open;

@@ -79,7 +79,7 @@ impl OpenDevice {
         size: Option<Bytes>,
         seed: u64,
     ) -> Result<OpenDevice> {
-        Ok(OpenDevice::new(ring, storage, Backing::open(ring, storage, class, (model, size, seed))?))
+        Ok(OpenDevice::new(ring, storage, Backing::open(ring, storage, class, model, size, seed)?))
     }
 
     /// Opens a device of an existing volume. A file on a read-only file system, or a write-protected disk, is
@@ -91,7 +91,7 @@ impl OpenDevice {
         model: Option<&Spec>,
         seed: u64,
     ) -> Result<OpenDevice> {
-        match (Backing::open(ring, storage, class, (model, None, seed)), storage) {
+        match (Backing::open(ring, storage, class, model, None, seed), storage) {
             (Err(error), Storage::Path(path)) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
                 tracing::error!("{error}");
                 OpenDevice::open_to_read(ring, path, class)
@@ -108,13 +108,7 @@ impl OpenDevice {
 
     /// Opens a device read-only: without emulated timing, and without write permission.
     pub fn open_to_read(ring: &Ring, path: &Path, class: DeviceClass) -> Result<OpenDevice> {
-        // Prefer direct I/O: the page cache may be stale if another host writes.
-        let device = match FileDevice::open_read_only(ring, path, class, Access::Direct) {
-            Err(error) if needs_cache(&error) => {
-                FileDevice::open_read_only(ring, path, class, Access::Cached)
-            }
-            result => result,
-        }?;
+        let device = open_read_only(ring, path, class)?;
         Ok(OpenDevice::new(ring, &Storage::Path(path.to_owned()), Backing::File(Rc::new(device))))
     }
 }
@@ -124,7 +118,9 @@ impl Backing {
         ring: &Ring,
         storage: &Storage,
         class: DeviceClass,
-        (model, size, seed): (Option<&Spec>, Option<Bytes>, u64),
+        model: Option<&Spec>,
+        size: Option<Bytes>,
+        seed: u64,
     ) -> io::Result<Backing> {
         let emulation = |size| model.map(|model| model.build(size, seed));
         Ok(match storage {

@@ -12,10 +12,10 @@ pub(crate) struct ServedLog<R> {
     room: Cell<usize>,
     /// Number of the series of notes: a request that ends later is not counted in the next series.
     turn: Cell<u32>,
-    notes: RefCell<Vec<Note>>,
+    notes: RefCell<Vec<ServedRequest>>,
 }
 
-struct Note {
+struct ServedRequest {
     at: Nanos,
     request: Request,
     /// `None` until the request has ended successfully.
@@ -48,7 +48,8 @@ impl<R: Runtime> ServedLog<R> {
 
     /// Returns the noted requests that have ended successfully, and stops noting.
     pub fn take(&self) -> Vec<Served> {
-        let served = |note: &Note| note.took.map(|took| Served { at: note.at, request: note.request, took });
+        let served =
+            |note: &ServedRequest| note.took.map(|took| Served { at: note.at, request: note.request, took });
         let all = self.notes.borrow().iter().filter_map(served).collect();
         self.start(0);
         all
@@ -64,7 +65,7 @@ impl<R: Runtime> ServedLog<R> {
     fn note(&self, request: Request) -> Noted {
         self.room.set(self.room.get() - 1);
         let mut notes = self.notes.borrow_mut();
-        notes.push(Note { at: self.runtime.now(), request, took: None });
+        notes.push(ServedRequest { at: self.runtime.now(), request, took: None });
         Noted { turn: self.turn.get(), place: notes.len() - 1 }
     }
 

@@ -163,6 +163,16 @@ pub(crate) fn absolute(path: &Path) -> Result<PathBuf> {
     Err(Error::new(ErrorKind::Usage, problem))
 }
 
+/// Quotes a path as one word of a shell.
+pub(crate) fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let is_plain = |c: char| c.is_alphanumeric() || "/._-+:@,=%".contains(c);
+    match !text.is_empty() && text.chars().all(is_plain) {
+        true => text,
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}
+
 fn shape(class: DeviceClass) -> String {
     format!("--{class} PATH[,size=10GiB][,model=NAME|FILE.toml][,layout=head|tail]")
 }

@@ -1,8 +1,9 @@
 //! Description of the volume for ghosts: devices with timing models, and the extents with homes.
 
 use crate::model::library::{find_model, reopen};
-use crate::serve::daemon::Daemon;
-use crate::volume::state_dir::VolumeRecord;
+use crate::served::ServedVolume;
+use crate::served::options::ServeOptions;
+use crate::state::state_dir::VolumeRecord;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceClass, DeviceId, Nanos};
 use braid_engine::{Export, SPARE_SLOTS};
@@ -58,10 +59,28 @@ pub(super) fn is_in_use(device: &DeviceEntry) -> bool {
 }
 
 /// Returns the devices of a volume, without removed devices.
-pub(super) fn devices(daemon: &Daemon) -> Vec<(DeviceId, DeviceEntry)> {
-    let entries = daemon.volume.superblock().devices;
+pub(super) fn devices(served: &ServedVolume) -> Vec<(DeviceId, DeviceEntry)> {
+    let entries = served.volume().superblock().devices;
     let all = (0..).map(DeviceId).zip(entries);
     all.filter(|(_, device)| device.state != DeviceState::Removed).collect()
+}
+
+/// The modes and devices for which ghosts are made.
+#[derive(PartialEq)]
+pub(super) struct Known {
+    pub modes: Vec<String>,
+    /// Each device with its number of slots, and true if it is in use.
+    devices: Vec<(DeviceId, u32, bool)>,
+}
+
+impl Known {
+    pub fn of(served: &ServedVolume) -> Known {
+        let devices = devices(served);
+        Known {
+            modes: served.volume().modes(1).0,
+            devices: devices.iter().map(|(id, device)| (*id, device.slots, is_in_use(device))).collect(),
+        }
+    }
 }
 
 /// Limit of a ghost's extents, unless so small a part does not represent the volume: some 100 bytes each.
@@ -70,12 +89,18 @@ const MOST_EXTENTS: u64 = 1 << 16;
 const AT_ONCE: usize = 1 << 10;
 
 /// Describes the volume for ghosts of at most one part in `one_in`, on devices with these models.
-pub(super) async fn like(daemon: &Daemon, specs: Vec<Spec>, is_measured: bool, one_in: u64) -> Like {
-    let (volume, superblock) = (&daemon.volume, daemon.volume.superblock());
+pub(super) async fn like(
+    served: &ServedVolume,
+    options: &ServeOptions,
+    specs: Vec<Spec>,
+    is_measured: bool,
+    one_in: u64,
+) -> Like {
+    let (volume, superblock) = (served.volume(), served.volume().superblock());
     let (extent, size) = (superblock.extent_size, volume.size());
     let scale = Scale::of(one_in.max((size / extent).div_ceil(MOST_EXTENTS)), size, extent);
     let image = scale.image(size);
-    let listed = devices(daemon);
+    let listed = devices(served);
     let largest = listed.iter().max_by_key(|(_, device)| device.slots).map(|(id, _)| *id);
     let share = |id: DeviceId, device: &DeviceEntry| {
         let slots = u64::from(device.slots.saturating_sub(SPARE_SLOTS)) / u64::from(scale.one_in());
@@ -98,7 +123,7 @@ pub(super) async fn like(daemon: &Daemon, specs: Vec<Spec>, is_measured: bool, o
         }
         (at, looked) = (range.end, looked + 1);
         if looked % AT_ONCE == 0 {
-            daemon.ring.sleep(Nanos::from_millis(1)).await;
+            served.ring().sleep(Nanos::from_millis(1)).await;
         }
     }
     Like {
@@ -106,9 +131,9 @@ pub(super) async fn like(daemon: &Daemon, specs: Vec<Spec>, is_measured: bool, o
         size,
         extent_size: extent,
         block_size: superblock.block_size,
-        cache_extents: daemon.options.cache_extents,
-        readahead: daemon.options.readahead,
-        ahead: daemon.options.ahead,
+        cache_extents: options.cache_extents,
+        readahead: options.readahead,
+        ahead: options.ahead,
         devices,
         is_measured,
         homes,

@@ -1,11 +1,9 @@
 //! Models of devices without a model, from the requests that the devices serve for guests
 //! ([`braid_model::nearest`]).
 
-use super::keep::Known;
-use super::like::devices;
+use super::Guard;
+use super::like::{Known, devices};
 use super::worker::beside_guests;
-use crate::serve::daemon::Daemon;
-use crate::volume::state_dir::StateDir;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{DeviceId, Nanos};
 use braid_format::superblock::DeviceEntry;
@@ -32,12 +30,12 @@ const MOST_OFF: f64 = 1.5;
 /// # Errors
 /// `Invalid` if a device is not in use, or no model behaves like the device.
 pub(super) async fn models(
-    daemon: &Daemon,
+    guard: &Guard,
     known: &Known,
     measured: &mut Measured,
 ) -> Result<Option<Vec<Spec>>> {
-    let devices = devices(daemon);
-    let given = daemon.models.of(&devices, &StateDir::load(&daemon.state, &daemon.name)?)?;
+    let devices = devices(&guard.served);
+    let given = guard.models.of(&devices, &guard.served.record()?)?;
     let lacking: Vec<&(DeviceId, DeviceEntry)> = devices
         .iter()
         .zip(&given)
@@ -49,7 +47,7 @@ pub(super) async fn models(
         |id: &DeviceId| devices.iter().zip(&given).any(|((known, _), given)| known == id && given.is_none());
     measured.retain(|id, _| is_measured(id));
     if !lacking.is_empty() {
-        match measure(daemon, known, &lacking).await? {
+        match measure(guard, known, &lacking).await? {
             Some(more) => measured.extend(more),
             None => return Ok(None),
         }
@@ -59,13 +57,13 @@ pub(super) async fn models(
 }
 
 async fn measure(
-    daemon: &Daemon,
+    guard: &Guard,
     known: &Known,
     lacking: &[&(DeviceId, DeviceEntry)],
 ) -> Result<Option<Measured>> {
-    let Some(served) = observe(daemon, known, lacking).await? else { return Ok(None) };
+    let Some(served) = observe(guard, known, lacking).await? else { return Ok(None) };
     let names: Vec<String> = lacking.iter().map(|(id, _)| id.to_string()).collect();
-    daemon.guard.tell(Some(format!("searching for models of {}", names.join(", "))));
+    guard.tell(Some(format!("searching for models of {}", names.join(", "))));
     let (sender, found) = channel();
     let parts: Vec<_> =
         lacking.iter().map(|(id, device)| (*id, device.class, device.size)).zip(served).collect();
@@ -80,7 +78,7 @@ async fn measure(
     let measured = loop {
         match found.try_recv() {
             Ok(measured) => break measured,
-            Err(TryRecvError::Empty) => daemon.ring.sleep(LOOK).await,
+            Err(TryRecvError::Empty) => guard.served.ring().sleep(LOOK).await,
             Err(TryRecvError::Disconnected) => {
                 return Err(Error::new(ErrorKind::Io, "the search for models of the devices failed"));
             }
@@ -89,7 +87,7 @@ async fn measure(
     for (id, device) in lacking {
         let Some(nearest) = measured.get(id).filter(|nearest| nearest.off <= MOST_OFF) else {
             let off = measured.get(id).map_or(f64::INFINITY, |nearest| nearest.off);
-            let (class, path) = (device.class, daemon.name_of(*id).unwrap_or_default());
+            let (class, path) = (device.class, guard.served.name_of(*id).unwrap_or_default());
             let problem = format!(
                 "no model matches {id} ({path}): the nearest is off by a factor of {off:.2}: while the \
                  volume is not served, measure the device with braid device calibrate {path} --output \
@@ -99,7 +97,7 @@ async fn measure(
         };
         tracing::info!(
             "{id} of volume '{}' was measured during operation: off by a factor of {:.2}",
-            daemon.name,
+            guard.served.name(),
             nearest.off
         );
     }
@@ -109,29 +107,27 @@ async fn measure(
 /// Returns the requests served by each of these devices, once all have served enough. `None` if the volume
 /// changes before.
 async fn observe(
-    daemon: &Daemon,
+    guard: &Guard,
     known: &Known,
     lacking: &[&(DeviceId, DeviceEntry)],
 ) -> Result<Option<Vec<Vec<Served>>>> {
-    let members = daemon.members.borrow().clone();
     let mut opened = Vec::new();
     for (id, _) in lacking {
-        let device = members.iter().find(|member| member.id == *id).and_then(|member| member.device.clone());
         let missing = || Error::new(ErrorKind::Invalid, format!("{id} is missing, and cannot be measured"));
-        opened.push(device.ok_or_else(missing)?);
+        opened.push(guard.served.device(*id).ok_or_else(missing)?);
     }
     opened.iter().for_each(|device| device.served().start(ROOM));
-    let begun = daemon.ring.now();
+    let begun = guard.served.ring().now();
     loop {
-        daemon.ring.sleep(LOOK).await;
-        if daemon.is_stopping() || *known != Known::of(daemon) {
+        guard.served.ring().sleep(LOOK).await;
+        if guard.served.end().has_begun() || *known != Known::of(&guard.served) {
             opened.iter().for_each(|device| drop(device.served().take()));
             return Ok(None);
         }
-        let least = if daemon.ring.now() - begun < LONGEST { ROOM * 9 / 10 } else { Served::FEWEST };
+        let least = if guard.served.ring().now() - begun < LONGEST { ROOM * 9 / 10 } else { Served::FEWEST };
         let ended: Vec<usize> = opened.iter().map(|device| device.served().ended()).collect();
         let short = ended.iter().position(|&ended| ended < least);
-        daemon.guard.tell(short.map(|place| {
+        guard.tell(short.map(|place| {
             let (id, ended) = (lacking[place].0, ended[place]);
             format!(
                 "{id} is measured during operation: {ended} of at least {} requests so far",

@@ -3,9 +3,10 @@
 //! ([`braid_lab::guard`]).
 //!
 //! ```text
-//! keep.rs    the daemon's end: what guests ask for, to ghosts; what these say, to the policy
+//! keep.rs    the task: what guests ask for, to ghosts; what these say, to the policy
 //! measure.rs models of devices that have none, from what they serve
-//! worker.rs  the threads of the ghosts, at the lowest priority    like.rs  the volume as ghosts need it: devices with models, homes
+//! worker.rs  the threads of the ghosts, at the lowest priority
+//! like.rs    the volume as ghosts need it: devices with models, homes
 //! ```
 //!
 //! **Cost.** Ghosts may use 2 % of a processor. If the volume is large, or guests send more requests than
@@ -14,10 +15,79 @@
 //! a second of a processor for each measured device's model. On the daemon's thread a request costs a note of
 //! 32 bytes and three looks at the clock.
 
-mod keep;
-mod like;
+pub(crate) mod keep;
+pub(crate) mod like;
 mod measure;
 mod worker;
 
-pub(crate) use keep::{Guard, keep};
-pub(crate) use like::Models;
+use crate::report::types::{GuardReport, ModeReport};
+use crate::served::ServedVolume;
+use crate::served::options::ServeOptions;
+use braid_base::{DeviceId, Nanos};
+use braid_runtime::Runtime;
+use like::Models;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// The guard of a served volume.
+pub(crate) struct Guard {
+    served: Rc<ServedVolume>,
+    options: ServeOptions,
+    /// Models of devices, for ghosts.
+    models: Models,
+    seen: Outcomes,
+}
+
+/// What the guard has seen, for the status.
+#[derive(Default)]
+struct Outcomes {
+    /// Mean time of the last batch's requests.
+    took: Cell<Option<Nanos>>,
+    /// Mean times of the last batch in the ghosts, by mode.
+    means: RefCell<Vec<Option<f64>>>,
+    switches: Cell<u64>,
+    switched_at: Cell<Option<Nanos>>,
+    one_in: Cell<u32>,
+    share: Cell<f64>,
+    /// Why there are no ghosts, or not of all modes.
+    problem: RefCell<Option<String>>,
+    /// Devices measured while they served, with the error factors of their models.
+    measured: RefCell<Vec<(DeviceId, f64)>>,
+}
+
+impl Guard {
+    /// Composes a guard. [`keep::keep`] is its task.
+    pub fn new(served: Rc<ServedVolume>, options: ServeOptions, models: Models) -> Guard {
+        Guard { served, options, models, seen: Outcomes::default() }
+    }
+
+    /// Sets the problem in the status; `None` for no problem.
+    fn tell(&self, problem: Option<String>) {
+        *self.seen.problem.borrow_mut() = problem;
+    }
+
+    /// Returns the guard's report; `None` for a policy without modes.
+    pub fn report(&self) -> Option<GuardReport> {
+        let (modes, present) = self.served.volume().modes(1);
+        let (now, seen) = (self.served.ring().now(), &self.seen);
+        let mode = modes.get(present)?.clone();
+        let means = seen.means.borrow();
+        let of_mode = |(place, mode): (usize, String)| ModeReport {
+            mode,
+            latency_ns_mean: means.get(place).copied().flatten().map(|mean| mean as u64),
+        };
+        let measured = seen.measured.borrow();
+        let off = measured.iter().map(|(device, off)| (device.to_string(), *off));
+        Some(GuardReport {
+            mode,
+            switches: seen.switches.get(),
+            switched_seconds_ago: seen.switched_at.get().map(|at| (now - at).as_secs_f64()),
+            modes: modes.into_iter().enumerate().map(of_mode).collect(),
+            measured_ns_mean: seen.took.get().map(|took| took.0),
+            one_in: seen.one_in.get(),
+            processor_share: seen.share.get(),
+            measured_models_off: off.collect(),
+            problem: seen.problem.borrow().clone(),
+        })
+    }
+}

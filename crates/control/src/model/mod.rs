@@ -1,4 +1,3 @@
-//! Device models: by name, from a user's file, or made from measurements.
+//! Device models: by name, or from a user's file.
 
-pub(crate) mod calibrate;
 pub(crate) mod library;

@@ -1,6 +1,5 @@
-//! Recording of a trace: from the guests' requests to the client's file.
+//! The daemon's part of a recording: from the guests' requests to the client's connection.
 
 pub(crate) mod notes;
 pub(crate) mod recorded;
-pub(crate) mod recording;
 pub(crate) mod send;

@@ -41,7 +41,7 @@ pub(crate) struct Recorder<R> {
 }
 
 /// A recording. Ends when dropped.
-pub(crate) struct Recording<R> {
+pub(crate) struct ActiveRecording<R> {
     recorder: Rc<Recorder<R>>,
 }
 
@@ -94,13 +94,13 @@ impl<R: Runtime> Recorder<R> {
     }
 
     /// Starts a recording; `None` if a recording is active.
-    pub fn start(self: &Rc<Self>) -> Option<Recording<R>> {
+    pub fn start(self: &Rc<Self>) -> Option<ActiveRecording<R>> {
         if self.busy.replace(true) {
             return None;
         }
         *self.notes.borrow_mut() = Notes::new(ROOM);
         self.records.set(true);
-        Some(Recording { recorder: self.clone() })
+        Some(ActiveRecording { recorder: self.clone() })
     }
 
     /// Completes when no recording is active.
@@ -160,7 +160,7 @@ impl<R: Runtime> Recorder<R> {
     }
 }
 
-impl<R> Recording<R> {
+impl<R> ActiveRecording<R> {
     /// Takes the oldest notes, and returns their number.
     pub fn take(&self, into: &mut [Note]) -> usize {
         self.recorder.notes.borrow_mut().take(into)
@@ -177,7 +177,7 @@ impl<R> Recording<R> {
     }
 }
 
-impl<R> Drop for Recording<R> {
+impl<R> Drop for ActiveRecording<R> {
     fn drop(&mut self) {
         self.recorder.records.set(false);
         *self.recorder.notes.borrow_mut() = Notes::new(1);
@@ -259,7 +259,7 @@ mod tests {
         Request { op, offset: Bytes(offset), len }
     }
 
-    fn taken(recording: &Recording<World>, start: Nanos) -> Vec<Arrival> {
+    fn taken(recording: &ActiveRecording<World>, start: Nanos) -> Vec<Arrival> {
         let mut notes = [Note::default(); 64];
         let count = recording.take(&mut notes);
         notes[..count].iter().map(|note| note.arrival(start)).collect()

@@ -6,10 +6,8 @@
 //! then dropped. The end of the trace has the number of dropped notes. Nothing else waits for the client.
 
 use crate::record::notes::Note;
-use crate::record::recorded::Recording;
-use crate::serve::daemon::Daemon;
-use braid_base::Nanos;
-use braid_engine::Export;
+use crate::record::recorded::ActiveRecording;
+use braid_base::{Bytes, Nanos};
 use braid_runtime::{Runtime, yield_now};
 use braid_trace::{BlockCompression, CompactWriter, Header};
 use braid_uring::{Ring, Stream};
@@ -23,24 +21,27 @@ const LONGEST_WAIT: Nanos = Nanos::from_millis(500);
 /// Notes encoded before guests get a turn: about 10 µs.
 const AT_ONCE: usize = 256;
 
-/// Sends a recording to its end.
+/// Sends a recording to its end, or until `is_stopping`.
 pub(crate) async fn send_recording(
-    daemon: &Daemon,
+    ring: &Ring,
+    name: &str,
+    size: Bytes,
     stream: &Stream,
-    recording: Recording<Ring>,
+    recording: ActiveRecording<Ring>,
+    is_stopping: impl Fn() -> bool,
 ) -> io::Result<()> {
-    let start = daemon.ring.now();
+    let start = ring.now();
     let header = Header {
-        name: daemon.name.to_string(),
-        span: Some(daemon.volume.size()),
+        name: name.to_owned(),
+        span: Some(size),
         unix_ns: SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|since| since.as_nanos() as u64),
         ..Header::default()
     };
     let mut writer = CompactWriter::open(Vec::new(), &header, BlockCompression::None)?;
     let (mut refused, mut last_block) = (0, start);
     loop {
-        daemon.ring.sleep(INTERVAL).await;
-        let ends = daemon.is_stopping() || client_ended(stream)?;
+        ring.sleep(INTERVAL).await;
+        let ends = is_stopping() || client_ended(stream)?;
         if ends {
             recording.stop();
         }
@@ -48,7 +49,7 @@ pub(crate) async fn send_recording(
         if ends {
             break;
         }
-        let now = daemon.ring.now();
+        let now = ring.now();
         if now.saturating_sub(last_block) >= LONGEST_WAIT {
             last_block = now;
             writer.end_block()?;
@@ -64,7 +65,7 @@ pub(crate) async fn send_recording(
 /// Encodes all notes. Returns the number of notes that a trace cannot hold, which should be 0.
 async fn write_notes(
     stream: &Stream,
-    recording: &Recording<Ring>,
+    recording: &ActiveRecording<Ring>,
     writer: &mut CompactWriter<Vec<u8>>,
     start: Nanos,
 ) -> io::Result<u64> {

@@ -1,5 +1,6 @@
 //! The stable JSON of status, explain and check, with units in the names.
 
-pub(crate) mod collect;
+pub(crate) mod changes;
+pub(crate) mod ranges;
 pub(crate) mod resting;
 pub(crate) mod types;

@@ -2,13 +2,12 @@
 //! daemon.
 
 use crate::Result;
-use crate::attach::block_device::as_text;
 use crate::report::types::RestingReport;
-use crate::volume::lasting::Lasting;
-use crate::volume::lock::{ended_unclean, waiting};
-use crate::volume::state_dir::{StateDir, VolumeName, VolumeRecord};
+use crate::state::lasting::Lasting;
+use crate::state::lock::{ended_unclean, waiting};
+use crate::state::state_dir::{StateDir, VolumeName, VolumeRecord};
 use braid_fuse::{Use, is_dead_mount, stale};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Returns the report of a volume that no daemon serves.
 pub(crate) fn resting_report(state: &StateDir, name: &VolumeName) -> Result<RestingReport> {
@@ -42,4 +41,9 @@ pub(crate) fn left_behind(state: &StateDir, name: &VolumeName) -> (Vec<PathBuf>,
     }
     mounts.extend(is_dead_mount(&directory).then_some(directory));
     (devices, mounts)
+}
+
+/// Converts a path to text, lossily: reports are text.
+pub(crate) fn as_text(path: &Path) -> PathBuf {
+    PathBuf::from(path.to_string_lossy().into_owned())
 }

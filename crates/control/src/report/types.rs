@@ -3,7 +3,7 @@
 //! 1; no unit means a count. Counters begin at 0 when the daemon starts. Fields may be added; no field
 //! changes its meaning.
 
-use crate::volume::check::LostRange;
+use crate::report::ranges::LostRange;
 use crate::{DeviceRecord, Error};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -1,10 +1,10 @@
 //! Sockets of a daemon, for NBD clients and for admin commands.
 
 use crate::Result;
-use crate::guard::Models;
-use crate::serve::address::NbdAddress;
-use crate::serve::daemon::ServeOptions;
-use crate::volume::state_dir::{StateDir, VolumeName};
+use crate::guard::like::Models;
+use crate::served::address::NbdAddress;
+use crate::served::options::ServeOptions;
+use crate::state::state_dir::{StateDir, VolumeName};
 use braid_uring::{LONGEST_SOCKET_PATH, Listener, Ring};
 use std::path::Path;
 

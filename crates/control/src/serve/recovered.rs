@@ -1,6 +1,6 @@
 //! Log messages about the recovery at an opening.
 
-use crate::volume::state_dir::VolumeName;
+use crate::state::state_dir::VolumeName;
 use braid_engine::Recovery;
 
 /// Logs the replayed, lost and forgotten items of a recovery.

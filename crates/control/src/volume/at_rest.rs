@@ -2,11 +2,11 @@
 
 use crate::Result;
 use crate::device::open::OpenDevice;
-use crate::volume::lasting::Lasting;
-use crate::volume::members::Members;
-use crate::volume::noted::note;
-use crate::volume::outdated::note_opened;
-use crate::volume::state_dir::{StateDir, VolumeRecord};
+use crate::members::open::Members;
+use crate::state::lasting::Lasting;
+use crate::state::noted::note;
+use crate::state::outdated::note_opened;
+use crate::state::state_dir::{StateDir, VolumeRecord};
 use braid_engine::Volume;
 use braid_uring::Ring;
 
@@ -19,11 +19,12 @@ pub(crate) async fn close(
     state: &StateDir,
     record: &VolumeRecord,
     members: &Members,
-    (volume, lasting): (&Volume<Ring, OpenDevice>, &Lasting),
+    volume: &Volume<Ring, OpenDevice>,
+    lasting: &Lasting,
 ) -> Result<()> {
     let closed = volume.close().await;
     note_opened(state, &record.name, &members.records, &volume.outdated_devices())?;
     closed?;
     lasting.end();
-    note(state, &record.name, &record.uuid, (volume.noted(), None))
+    note(state, &record.name, &record.uuid, volume.noted(), None)
 }

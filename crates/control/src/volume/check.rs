@@ -2,19 +2,19 @@
 //! the metadata from sound copies.
 
 use crate::Result;
-use crate::serve::ring::on_ring;
-use crate::volume::at_rest;
-use crate::volume::lasting::Lasting;
-use crate::volume::lock::VolumeLock;
-use crate::volume::members::{
+use crate::members::open::{
     Purpose, adopted_disk, handles, names, open_members, open_members_to_read, open_options,
 };
-use crate::volume::noted::{noted, with_notes};
-use crate::volume::state_dir::{StateDir, VolumeName, VolumeRecord};
-use braid_base::{Bytes, DeviceId, ExtentId};
+use crate::report::ranges::{LostRange, MissingRange, ranges};
+use crate::state::lasting::Lasting;
+use crate::state::lock::VolumeLock;
+use crate::state::noted::{noted, with_notes};
+use crate::state::state_dir::{StateDir, VolumeName, VolumeRecord};
+use crate::volume::at_rest;
+use crate::volume::ring::on_ring;
+use braid_base::{DeviceId, ExtentId};
 use braid_engine::{OpenOptions, Volume};
 use serde::{Deserialize, Serialize};
-use std::ops::Range;
 
 /// Result of a check.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -43,32 +43,6 @@ pub struct CheckReport {
     pub repaired: bool,
 }
 
-/// A range of a volume whose bytes have no proved copy.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct LostRange {
-    /// Start of the range.
-    pub offset_bytes: u64,
-    /// Length of the range.
-    pub length_bytes: u64,
-}
-
-impl LostRange {
-    pub(crate) fn of(range: &Range<Bytes>) -> LostRange {
-        LostRange { offset_bytes: range.start.0, length_bytes: (range.end - range.start).0 }
-    }
-}
-
-/// A range of a volume whose newest bytes are on a missing device alone.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct MissingRange {
-    /// The device: `d0`.
-    pub device: String,
-    /// Start of the range.
-    pub offset_bytes: u64,
-    /// Length of the range.
-    pub length_bytes: u64,
-}
-
 fn missing_ranges(found: &braid_engine::Report, outdated: &[DeviceId]) -> Vec<MissingRange> {
     let newer = found.newer_elsewhere(outdated);
     if !newer.is_empty() {
@@ -95,16 +69,6 @@ fn missing_ranges(found: &braid_engine::Report, outdated: &[DeviceId]) -> Vec<Mi
         length_bytes: (range.end - range.start).0,
     });
     of_devices.flat_map(of_device).chain(older).collect()
-}
-
-/// Converts runs of extents to ranges.
-pub(crate) fn ranges(extents: &[ExtentId], extent_size: Bytes) -> Vec<LostRange> {
-    let runs = extents.chunk_by(|a, b| a.0 + 1 == b.0);
-    let range = |run: &[ExtentId]| LostRange {
-        offset_bytes: (extent_size * u64::from(run[0].0)).0,
-        length_bytes: (extent_size * run.len() as u64).0,
-    };
-    runs.map(range).collect()
 }
 
 impl CheckReport {
@@ -183,7 +147,7 @@ pub fn repair(state: &StateDir, name: &VolumeName, distrust: &[DeviceId]) -> Res
         let (volume, recovery) = Volume::open(ring.clone(), handles(list), options)
             .await
             .map_err(|error| members.explain(error))?;
-        at_rest::close(state, &record, &members, (&volume, &lasting)).await?;
+        at_rest::close(state, &record, &members, &volume, &lasting).await?;
         let lost = ranges(&recovery.lost, volume.status().shape.extent_size);
         let older = recovery.older.iter().map(LostRange::of);
         Ok((lost.into_iter().chain(older).collect::<Vec<_>>(), recovery.warnings))

@@ -1,17 +1,17 @@
 //! `braid create`: makes a volume on devices, and writes its record.
 
 use crate::device::adopted;
-use crate::device::claims::{Purpose, refuse_claimed};
 use crate::device::open::{OpenDevice, Prepared, prepare, refuse_duplicates};
 use crate::device::room::over_committed_bytes;
 use crate::device::spec::{DeviceSpec, Storage};
+use crate::members::claims::{IntendedUse, refuse_claimed};
+use crate::members::open::Member;
 use crate::model::library::{self, OwnModels};
 use crate::report::types::Durability;
-use crate::serve::ring::on_ring;
-use crate::volume::lock::VolumeLock;
-use crate::volume::members::Member;
+use crate::state::lock::VolumeLock;
+use crate::state::state_dir::{DeviceRecord, RECORD_VERSION, StateDir, VolumeName, VolumeRecord};
 use crate::volume::policy::check_policy;
-use crate::volume::state_dir::{DeviceRecord, RECORD_VERSION, StateDir, VolumeName, VolumeRecord};
+use crate::volume::ring::on_ring;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceClass, DeviceId, KIB};
 use braid_engine::{Adoption, CreateOptions, Fit, Left, RoomLeft};
@@ -250,10 +250,10 @@ async fn write_volume(
         ..CreateOptions::new(new.name.to_string(), identity)
     };
     let options = match &new.adopt {
-        Some(disk) => add_record(ring, state, (options, disk), &mut members, record)?,
+        Some(disk) => add_record(ring, state, options, disk, &mut members, record)?,
         None => options,
     };
-    let superblock = braid_engine::create(&crate::volume::members::handles(&members), &options).await;
+    let superblock = braid_engine::create(&crate::members::open::handles(&members), &options).await;
     let superblock = superblock.map_err(|error| name_devices(error.into(), &members))?;
     Ok((members, superblock))
 }
@@ -261,16 +261,16 @@ async fn write_volume(
 /// Refuses devices in use by another owner, and one device under two paths, before any device is opened.
 fn refuse_others(state: &StateDir, new: &NewVolume) -> Result<()> {
     let forced = new.overwrite;
-    let all = new.devices.iter().map(|device| (device, Purpose::Overwrite { forced }));
-    let all = all.chain(new.adopt.iter().map(|disk| (disk, Purpose::Adopt { forced })));
-    let paths: Vec<(&Path, Purpose)> = all
-        .filter_map(|(device, purpose)| match &device.storage {
-            Storage::Path(path) => Some((path.as_path(), purpose)),
+    let all = new.devices.iter().map(|device| (device, IntendedUse::Overwrite { forced }));
+    let all = all.chain(new.adopt.iter().map(|disk| (disk, IntendedUse::Adopt { forced })));
+    let paths: Vec<(&Path, IntendedUse)> = all
+        .filter_map(|(device, intended)| match &device.storage {
+            Storage::Path(path) => Some((path.as_path(), intended)),
             Storage::Memory => None,
         })
         .collect();
     refuse_duplicates(paths.iter().map(|(path, _)| *path))?;
-    paths.into_iter().try_for_each(|(path, purpose)| refuse_claimed(state, path, purpose))
+    paths.into_iter().try_for_each(|(path, intended)| refuse_claimed(state, path, intended))
 }
 
 /// Checks that a disk can be adopted: the disk exists, has whole sectors, and is not in use.
@@ -304,7 +304,8 @@ fn check_disk(disk: &DeviceSpec) -> Result<()> {
 fn add_record(
     ring: &Ring,
     state: &StateDir,
-    (options, disk): (CreateOptions, &DeviceSpec),
+    options: CreateOptions,
+    disk: &DeviceSpec,
     members: &mut Vec<Member>,
     record: &mut VolumeRecord,
 ) -> Result<CreateOptions> {

@@ -1,26 +1,26 @@
 //! `braid import`: finds a volume from its devices alone, and writes its record here. `braid forget` removes
 //! the record.
 
-use crate::device::claims::refuse_adopted;
 use crate::device::look::{Look, look_at};
 use crate::device::open::look;
-use crate::device::spec::{Storage, absolute};
+use crate::device::spec::{Storage, absolute, quoted};
+use crate::members::claims::refuse_adopted;
+use crate::members::open::{Member, handles, names, open_paths};
 use crate::model::library::{self, OwnModels};
 use crate::report::resting::left_behind;
-use crate::serve::ring::on_ring;
+use crate::state::lock::VolumeLock;
+use crate::state::noted::{self, noted, noted_log};
+use crate::state::state_dir::{DeviceRecord, RECORD_VERSION, StateDir, VolumeName, VolumeRecord};
 use crate::volume::check::CheckReport;
 use crate::volume::create::remove_made;
-use crate::volume::lock::VolumeLock;
-use crate::volume::members::{Member, handles, names, open_paths};
-use crate::volume::noted::{self, noted, noted_log};
-use crate::volume::state_dir::{DeviceRecord, RECORD_VERSION, StateDir, VolumeName, VolumeRecord};
+use crate::volume::ring::on_ring;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{DeviceClass, DeviceId};
 use braid_engine::{Export, Past, Report, Survey};
 use braid_format::superblock::{DeviceEntry, DeviceState, Header, Mapping};
 use braid_uring::Ring;
 use serde::{Deserialize, Serialize};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Result of an import.
@@ -284,7 +284,7 @@ fn note(
     state.save(&record)?;
     let (promised, log) = promised;
     if promised.epoch > 0 {
-        noted::note(state, name, &record.uuid, (promised, log.as_ref()))?;
+        noted::note(state, name, &record.uuid, promised, log.as_ref())?;
     }
     Ok((record, others))
 }
@@ -325,16 +325,6 @@ impl Import {
         words.extend(self.name.iter().map(|name| format!("--as {name}")));
         words.extend(self.models.iter().map(|path| format!("--model {}", quoted(path))));
         words.join(" ")
-    }
-}
-
-/// Quotes a path as one word of a shell.
-pub(crate) fn quoted(path: &Path) -> String {
-    let text = path.display().to_string();
-    let is_plain = |c: char| c.is_alphanumeric() || "/._-+:@,=%".contains(c);
-    match !text.is_empty() && text.chars().all(is_plain) {
-        true => text,
-        false => format!("'{}'", text.replace('\'', r"'\''")),
     }
 }
 

@@ -3,28 +3,19 @@
 use crate::admin::client::Client;
 use crate::admin::protocol::Request;
 use crate::device::spec::DeviceSpec;
-use crate::serve::ring::on_ring;
+use crate::members::finding::find;
+use crate::members::open::{Purpose, handles, lacks_all, open_members, open_options};
+use crate::report::changes::PolicyReport;
+use crate::state::lasting::Lasting;
+use crate::state::lock::VolumeLock;
+use crate::state::noted::with_notes;
+use crate::state::state_dir::{StateDir, VolumeName};
 use crate::volume::at_rest;
-use crate::volume::finding::find;
-use crate::volume::lasting::Lasting;
-use crate::volume::lock::VolumeLock;
-use crate::volume::members::{Purpose, handles, lacks_all, open_members, open_options};
-use crate::volume::noted::with_notes;
-use crate::volume::state_dir::{StateDir, VolumeName};
+use crate::volume::ring::on_ring;
 use crate::{Error, ErrorKind, Result};
 use braid_base::DeviceId;
 use braid_engine::Volume;
 use braid_policy::DeviceView;
-use serde::{Deserialize, Serialize};
-
-/// The policy of a volume.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct PolicyReport {
-    /// The volume.
-    pub name: String,
-    /// The policy with all its settings, as `name,key=value,…`.
-    pub policy: String,
-}
 
 /// Returns the policy of a volume: from its daemon, or from its devices if no daemon serves the volume.
 pub fn policy(state: &StateDir, name: &VolumeName) -> Result<PolicyReport> {
@@ -55,22 +46,14 @@ pub fn set_policy(state: &StateDir, name: &VolumeName, text: &str) -> Result<Pol
                 let (volume, _) = Volume::open(ring.clone(), handles(list), options)
                     .await
                     .map_err(|error| members.explain(error))?;
-                let changed = volume.set_policy(text).await.map_err(refused);
+                let changed = volume.set_policy(text).await.map_err(Error::of_policy);
                 let policy = volume.policy();
-                at_rest::close(state, &record, &members, (&volume, &lasting)).await?;
+                at_rest::close(state, &record, &members, &volume, &lasting).await?;
                 changed.map(|()| policy)
             })?;
             Ok(PolicyReport { name: name.to_string(), policy })
         }
         Err(error) => Err(error),
-    }
-}
-
-/// Converts a refused policy to `Usage`: an unknown policy is a wrong word of the command.
-pub(crate) fn refused(error: braid_engine::Error) -> Error {
-    match error.kind() {
-        braid_engine::ErrorKind::Invalid => Error::new(ErrorKind::Usage, error.to_string()),
-        _ => error.into(),
     }
 }
 

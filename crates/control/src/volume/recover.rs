@@ -1,19 +1,18 @@
 //! `braid recover`: continues a volume without its SSDs, from the disk that keeps epochs. The recovery is
 //! either permanent, or read-only for a first look.
 
-use crate::report::collect::lost_ranges;
-use crate::serve::address::{NbdAddress, nbd_uri};
-use crate::serve::daemon::in_world;
-use crate::serve::ring::on_ring;
-use crate::volume::at_rest;
-use crate::volume::check::{LostRange, MissingRange, check_known};
-use crate::volume::lasting::Lasting;
-use crate::volume::lock::VolumeLock;
-use crate::volume::members::{
+use crate::members::open::{
     Member, Purpose, handles, names, open_members, open_members_to_read, open_options,
 };
-use crate::volume::noted::random_owner;
-use crate::volume::state_dir::{StateDir, VolumeName, VolumeRecord};
+use crate::report::ranges::{LostRange, MissingRange, lost_ranges};
+use crate::served::address::{NbdAddress, nbd_uri};
+use crate::state::lasting::Lasting;
+use crate::state::lock::VolumeLock;
+use crate::state::noted::random_owner;
+use crate::state::state_dir::{StateDir, VolumeName, VolumeRecord};
+use crate::volume::at_rest;
+use crate::volume::check::check_known;
+use crate::volume::ring::{in_world, on_ring};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId};
 use braid_engine::{Export, OpenOptions, Past, PastState, Volume};
@@ -101,14 +100,14 @@ pub fn recover(state: &StateDir, name: &VolumeName, apply: Apply) -> Result<Reco
             Apply::WhileServed => Ok(()),
         };
         let size = volume.size();
-        at_rest::close(state, &record, &members, (&volume, &lasting)).await?;
+        at_rest::close(state, &record, &members, &volume, &lasting).await?;
         applied?;
         let status = volume.status();
         let past = recovery.adopted.expect("an opening that was to recover has done so, or failed");
         Ok(RecoverReport {
             unapplied_bytes: status.unapplied.unwrap_or_default().0,
             lost: lost_ranges(&status),
-            ..report(ring, &record, list, (past, size), newer)
+            ..report(ring, &record, list, past, size, newer)
         })
     })
 }
@@ -151,7 +150,7 @@ pub fn look(
         let recovered = RecoverReport {
             unapplied_bytes: journaled.0,
             lost,
-            ..report(ring, &record, list, (past_state, size), newer)
+            ..report(ring, &record, list, past_state, size, newer)
         };
         ready(&LookReport { recovered, nbd_uris });
         if let Err(error) = world.signals.recv().await {
@@ -190,9 +189,11 @@ fn report(
     ring: &Ring,
     record: &VolumeRecord,
     members: &[Member],
-    (PastState { device, epoch, ended, goes_on }, size): (PastState, Bytes),
+    past: PastState,
+    size: Bytes,
     newer: Option<Vec<MissingRange>>,
 ) -> RecoverReport {
+    let PastState { device, epoch, ended, goes_on } = past;
     let age = ring.calendar().zip(ended).map(|(now, ended)| now.saturating_sub(ended));
     let age_seconds = age.map(|age| age.as_secs_f64());
     let others = members.iter().map(|member| member.id).filter(|&id| id != device);

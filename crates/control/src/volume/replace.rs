@@ -4,40 +4,26 @@
 //! daemon gets the new device in the old device's place.
 
 use crate::admin::client::Client;
-use crate::device::claims::{self, refuse_claimed};
 use crate::device::open::{OpenDevice, Prepared, prepare, refuse_duplicates};
 use crate::device::spec::{DeviceSpec, Storage};
+use crate::members::claims::{IntendedUse, refuse_claimed};
+use crate::members::open::{Members, Purpose, handles, names, open_members, open_options, open_others};
+use crate::members::replaced::old_and_new;
 use crate::model::library;
-use crate::serve::ring::on_ring;
+use crate::report::changes::ReplaceReport;
+use crate::state::lasting::Lasting;
+use crate::state::lock::VolumeLock;
+use crate::state::noted::with_notes;
+use crate::state::state_dir::{DeviceRecord, StateDir, VolumeName, VolumeRecord};
 use crate::volume::at_rest;
 use crate::volume::create::absolute;
-use crate::volume::lasting::Lasting;
-use crate::volume::lock::VolumeLock;
-use crate::volume::members::{self, Members, handles, names, open_members, open_options, open_others};
-use crate::volume::noted::with_notes;
-use crate::volume::state_dir::{DeviceRecord, StateDir, VolumeName, VolumeRecord};
-use crate::{Error, ErrorKind, Result};
-use braid_base::{DeviceClass, DeviceId};
+use crate::volume::ring::on_ring;
+use crate::{ErrorKind, Result};
+use braid_base::DeviceId;
 use braid_engine::{Replacement, Volume};
 use braid_format::Uuid;
 use braid_runtime::Device;
 use braid_uring::Ring;
-use serde::{Deserialize, Serialize};
-
-/// Result of replacing a device.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct ReplaceReport {
-    /// The volume.
-    pub name: String,
-    /// The place of the old device: `d1`.
-    pub device: String,
-    /// The place of the new device: the old place if the volume is not served.
-    pub new_device: String,
-    /// The path of the old device.
-    pub replaced_path: String,
-    /// The devices of the volume now, by place.
-    pub devices: Vec<DeviceRecord>,
-}
 
 /// Replaces a device that is missing or is to leave. `text` is `PATH[,size=S][,model=M]`.
 ///
@@ -69,7 +55,7 @@ pub fn replace(
         on_ring(async |ring| keep_acknowledged(ring, state, &record, device).await)?;
         record = state.load(name)?;
     }
-    let work = async |ring: &Ring| replace_on(ring, state, &mut record, (device, &spec, overwrite)).await;
+    let work = async |ring: &Ring| replace_on(ring, state, &mut record, device, &spec, overwrite).await;
     let (new, replaced_path) = on_ring(work)?;
     record.set_device(device.index(), new);
     state.save(&record)?;
@@ -92,7 +78,7 @@ async fn keep_acknowledged(
     old: DeviceId,
 ) -> Result<()> {
     let with_all = async {
-        let members = open_members(ring, state, record, members::Purpose::Use(&[])).await?;
+        let members = open_members(ring, state, record, Purpose::Use(&[])).await?;
         open_and_close(ring, state, record, &members).await
     };
     if let Err(error) = with_all.await {
@@ -117,52 +103,7 @@ async fn open_and_close(
     let (volume, _) = Volume::open(ring.clone(), handles(&members.list), options)
         .await
         .map_err(|error| members.explain(error))?;
-    at_rest::close(state, record, members, (&volume, &lasting)).await
-}
-
-/// Returns the record of the old device and the new device's settings: the same class, with a path.
-///
-/// # Errors
-/// `Usage` for an unknown place, memory or a layout; `Unsupported` for a volume on an adopted disk.
-pub(crate) fn old_and_new(
-    record: &VolumeRecord,
-    device: DeviceId,
-    text: &str,
-) -> Result<(DeviceRecord, DeviceSpec)> {
-    let Some(old) = record.devices.get(device.index()).filter(|old| !old.removed).cloned() else {
-        let problem = format!(
-            "volume '{}' has no device {device}: it has {}, from d0",
-            record.name,
-            record.devices.len()
-        );
-        return Err(Error::new(ErrorKind::Usage, problem));
-    };
-    if record.adopted().is_some() {
-        let name = &record.name;
-        if old.adopted {
-            let problem = format!(
-                "{device} is the disk that volume '{name}' adopted: this disk is the volume, and no other \
-                 disk replaces it; if the disk is at another path now: braid device return {name} {device} \
-                 PATH"
-            );
-            return Err(Error::new(ErrorKind::Unsupported, problem));
-        }
-        let problem = format!(
-            "{device} belongs to a volume on an adopted disk: a lost SSD is removed there and another SSD \
-             added: braid serve {name}, braid device remove {name} {device}, braid device add {name} --ssd \
-             PATH"
-        );
-        return Err(Error::new(ErrorKind::Unsupported, problem));
-    }
-    let class =
-        old.class.parse::<DeviceClass>().map_err(|e| Error::new(ErrorKind::Corrupt, e.to_string()))?;
-    let spec = DeviceSpec::parse(class, text)?;
-    if spec.storage == Storage::Memory || spec.layout.is_some() {
-        let problem = "a new device needs a path, and takes the layout of the replaced device: use \
-                       PATH[,size=S][,model=M]";
-        return Err(Error::new(ErrorKind::Usage, problem));
-    }
-    Ok((old, spec))
+    at_rest::close(state, record, members, &volume, &lasting).await
 }
 
 /// Replaces a device, and returns the new device's record and the old device's path or name. Notes the
@@ -172,7 +113,9 @@ async fn replace_on(
     ring: &Ring,
     state: &StateDir,
     record: &mut VolumeRecord,
-    (device, spec, overwrite): (DeviceId, &DeviceSpec, bool),
+    device: DeviceId,
+    spec: &DeviceSpec,
+    overwrite: bool,
 ) -> Result<(DeviceRecord, String)> {
     let model = spec.model.as_deref().map(|model| library::find(spec.class, model)).transpose()?;
     let stored = model.as_ref().map(|model| model.stored.clone());
@@ -181,7 +124,7 @@ async fn replace_on(
     let places = members.records.iter().filter(|(place, _)| *place != device.index());
     refuse_duplicates(places.map(|(_, other)| other).chain([&new]).filter_map(|d| d.path.as_deref()))?;
     if let Storage::Path(path) = &spec.storage {
-        refuse_claimed(state, path, claims::Purpose::Overwrite { forced: overwrite })?;
+        refuse_claimed(state, path, IntendedUse::Overwrite { forced: overwrite })?;
     }
     record.set_places(&members.records);
     if let Some((name, text)) = model.as_ref().and_then(|model| model.own.clone()) {

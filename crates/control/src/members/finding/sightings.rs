@@ -2,7 +2,7 @@
 
 use crate::device::look::Look;
 use crate::device::place::Place;
-use crate::volume::state_dir::VolumeName;
+use crate::state::state_dir::VolumeName;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, KIB};
 use braid_engine::{Sighting, Standing, Survey, Wanted};

@@ -13,11 +13,11 @@ use super::{ELSEWHERE, Found, RECORDED, find, places};
 use crate::device::adopted::identity;
 use crate::device::look::{Plain, at_once, within};
 use crate::device::place::Place;
-use crate::device::spec::absolute;
-use crate::volume::import::quoted;
-use crate::volume::lock::VolumeLock;
-use crate::volume::state_dir::{DeviceRecord, StateDir, VolumeName, VolumeRecord};
-use crate::{AddReport, Error, ErrorKind, Result};
+use crate::device::spec::{absolute, quoted};
+use crate::report::changes::AddReport;
+use crate::state::lock::VolumeLock;
+use crate::state::state_dir::{DeviceRecord, StateDir, VolumeName, VolumeRecord};
+use crate::{Error, ErrorKind, Result};
 use braid_base::DeviceId;
 use braid_engine::{Likeness, Wanted};
 use braid_runtime::Device;
@@ -61,7 +61,7 @@ pub(crate) fn find_disk(state: &StateDir, record: &VolumeRecord, found: &Found) 
     match (likeness, &seen.same[..]) {
         (Some(Likeness::Doubtful), []) => at(recorded, None),
         (_, []) => {
-            let lack = describe_lack((name, id), &recorded, likeness, &seen.doubtful);
+            let lack = describe_lack(name, id, &recorded, likeness, &seen.doubtful);
             at(recorded, Some(lack))
         }
         (Some(Likeness::Doubtful), [one, ..]) => Err(several(name, &recorded, one)),
@@ -210,7 +210,8 @@ fn several(name: &VolumeName, one: &Path, two: &Path) -> Error {
 
 /// Describes why the disk is missing, with the remedy.
 fn describe_lack(
-    (name, id): (&VolumeName, DeviceId),
+    name: &VolumeName,
+    id: DeviceId,
     recorded: &Path,
     likeness: Option<Likeness>,
     doubtful: &[PathBuf],

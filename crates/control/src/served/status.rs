@@ -1,12 +1,12 @@
 //! Converts the engine's counters to reports: units become names, counts become shares.
 
 use crate::device::open::OpenDevice;
+use crate::members::open::Member;
+use crate::report::ranges::lost_ranges;
 use crate::report::types::{
     BackgroundReport, CopyReport, DeviceReport, Durability, ExplainReport, GuestReport, LatencyReport,
     OperationReport, ResponseReport, StatusReport,
 };
-use crate::volume::check::{LostRange, ranges};
-use crate::volume::members::Member;
 use braid_base::{Bytes, DeviceId, Nanos};
 use braid_engine::{BackgroundStats, DeviceStatus, Explanation, GuestStats, Latency, MovesStatus, Status};
 use braid_format::superblock::DeviceState;
@@ -70,14 +70,6 @@ pub(crate) fn status_report(name: &str, uptime: Nanos, status: Status, members: 
         background: background_report(&status.background, &status.moves),
         devices: devices.map(|device| device_report(device, members, extent, &total)).collect(),
     }
-}
-
-/// Returns the ranges of the volume that read as errors, sorted.
-pub(crate) fn lost_ranges(status: &Status) -> Vec<LostRange> {
-    let mut lost = ranges(&status.lost, status.shape.extent_size);
-    lost.extend(status.damaged.iter().map(LostRange::of));
-    lost.sort_unstable_by_key(|range| range.offset_bytes);
-    lost
 }
 
 /// Sums over the devices, for shares.

@@ -13,7 +13,7 @@
 
 use crate::device::place::Place;
 use crate::device::used::refuse_used;
-use crate::volume::state_dir::{StateDir, VolumeName};
+use crate::state::state_dir::{StateDir, VolumeName};
 use crate::{Error, ErrorKind, Result};
 use braid_base::Bytes;
 use braid_format::Invalid;
@@ -27,7 +27,7 @@ use std::path::Path;
 
 /// Intended use of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Purpose {
+pub(crate) enum IntendedUse {
     /// Overwrite the device. With `forced`, its content may be overwritten.
     Overwrite { forced: bool },
     /// Make the device a volume with its content. With `forced`, the device may belong to another volume or
@@ -39,39 +39,39 @@ pub(crate) enum Purpose {
 ///
 /// # Errors
 /// `Busy` if the device is in use; `Invalid` if it belongs to a volume or to another system: names the owner.
-pub(crate) fn refuse_claimed(state: &StateDir, path: &Path, purpose: Purpose) -> Result<()> {
+pub(crate) fn refuse_claimed(state: &StateDir, path: &Path, intended: IntendedUse) -> Result<()> {
     let Ok(place) = Place::of(path) else { return Ok(()) };
     refuse_used(path, "it becomes a device of a volume")?;
     let owner = adopted_by(state, &place, None)?;
-    match (purpose, owner) {
-        (Purpose::Adopt { .. }, Some(owner)) => {
+    match (intended, owner) {
+        (IntendedUse::Adopt { .. }, Some(owner)) => {
             let problem =
                 format!("{} was adopted by volume '{owner}' already: braid serve {owner}", path.display());
             return Err(Error::new(ErrorKind::Invalid, problem));
         }
-        (Purpose::Overwrite { forced: false }, Some(owner)) => {
+        (IntendedUse::Overwrite { forced: false }, Some(owner)) => {
             let what =
                 format!("is the disk that volume '{owner}' adopted: all data on the disk would be lost");
             return Err(claimed(path, &what));
         }
         _ => {}
     }
-    let (Purpose::Overwrite { forced } | Purpose::Adopt { forced }) = purpose;
+    let (IntendedUse::Overwrite { forced } | IntendedUse::Adopt { forced }) = intended;
     if forced {
         return Ok(());
     }
     let found = content(path);
     if let Some(superblock) = superblock_of(path)
-        && !(matches!(purpose, Purpose::Adopt { .. }) && superblock.is_left_over && found.is_some())
+        && !(matches!(intended, IntendedUse::Adopt { .. }) && superblock.is_left_over && found.is_some())
     {
         return Err(claimed(path, &superblock.owner));
     }
-    match (purpose, found) {
-        (Purpose::Overwrite { .. }, Some(found)) => {
+    match (intended, found) {
+        (IntendedUse::Overwrite { .. }, Some(found)) => {
             let what = format!("holds {}: all data on the device would be lost", found.describe());
             Err(claimed(path, &what))
         }
-        (Purpose::Adopt { .. }, Some(found)) if found.usage == Usage::Member => {
+        (IntendedUse::Adopt { .. }, Some(found)) if found.usage == Usage::Member => {
             let what = format!(
                 "holds {}, and writes of that layer would bypass the volume: adopt the device above instead",
                 found.describe()

@@ -7,9 +7,9 @@
 //! - The note does not belong to another state directory that knows the volume on other devices. A copy of a
 //!   state directory has a copy of the note, but the log belongs to the original.
 
-use crate::volume::log_place::{all_directories, file_name, may_be_of, old_file_name, verify};
-use crate::volume::noted::{NotedLog, life, noted_log};
-use crate::volume::state_dir::{StateDir, VolumeRecord};
+use crate::state::log_place::{all_directories, file_name, may_be_of, old_file_name, verify};
+use crate::state::noted::{NotedLog, life, noted_log};
+use crate::state::state_dir::{StateDir, VolumeRecord};
 use std::path::{Path, PathBuf};
 
 /// Result of the search.

@@ -2,7 +2,7 @@
 //! of its volume. Its superblock may not say so, and the others may be missing at the next opening.
 
 use crate::Result;
-use crate::volume::state_dir::{DeviceRecord, StateDir, VolumeName, VolumeRecord};
+use crate::state::state_dir::{DeviceRecord, StateDir, VolumeName, VolumeRecord};
 use braid_base::DeviceId;
 
 impl VolumeRecord {

@@ -12,17 +12,14 @@
 //! and tables, takes no locks, and ends after two time limits. The engine judges whether the devices found
 //! suffice.
 
-mod disk;
+pub(crate) mod disk;
 mod places;
 mod sightings;
 
-pub use disk::return_disk;
-pub(crate) use disk::{Disk, find_disk};
-
 use crate::device::look::{Look, look_at};
 use crate::device::spec::Storage;
-use crate::volume::noted::noted;
-use crate::volume::state_dir::{DeviceRecord, StateDir, VolumeRecord};
+use crate::state::noted::noted;
+use crate::state::state_dir::{DeviceRecord, StateDir, VolumeRecord};
 use crate::{Error, ErrorKind, Result};
 use braid_base::DeviceId;
 use braid_engine::Wanted;
@@ -39,7 +36,7 @@ const ELSEWHERE: Duration = Duration::from_secs(30);
 /// The devices of a volume, found or missing.
 pub(crate) struct Found {
     /// By place; without removed devices, and without an adopted disk.
-    pub places: Vec<Place>,
+    pub places: Vec<MemberPlace>,
     /// True if the volume has two copies of everything.
     pub is_mirrored: bool,
     /// The last policy of the volume.
@@ -49,7 +46,7 @@ pub(crate) struct Found {
 }
 
 /// The place of a device in a volume.
-pub(crate) struct Place {
+pub(crate) struct MemberPlace {
     pub id: DeviceId,
     pub state: Whereabouts,
     /// The path in the record, or a description if no path is known.
@@ -64,7 +61,7 @@ pub(crate) enum Whereabouts {
     Nowhere(Lack),
 }
 
-impl Place {
+impl MemberPlace {
     /// Returns the path of the device, if the device is there.
     pub fn path(&self) -> Option<&PathBuf> {
         match &self.state {
@@ -106,7 +103,7 @@ impl Found {
 
     /// Returns the new records of the devices that are there.
     pub fn records(&self) -> Vec<(usize, DeviceRecord)> {
-        let record = |place: &Place| match &place.state {
+        let record = |place: &MemberPlace| match &place.state {
             Whereabouts::At(_, record) => Some((place.id.index(), (**record).clone())),
             Whereabouts::Nowhere(_) => None,
         };
@@ -114,7 +111,7 @@ impl Found {
     }
 
     /// Returns the missing devices.
-    pub fn lacking(&self) -> impl Iterator<Item = (&Place, &Lack)> {
+    pub fn lacking(&self) -> impl Iterator<Item = (&MemberPlace, &Lack)> {
         self.places.iter().filter_map(|place| match &place.state {
             Whereabouts::At(..) => None,
             Whereabouts::Nowhere(lack) => Some((place, lack)),
@@ -156,7 +153,7 @@ pub(crate) fn find(state: &StateDir, record: &VolumeRecord) -> Result<Found> {
         sightings.survey();
         wanted = self::wanted(record, &sightings);
     }
-    let place = |place: usize| -> Result<Place> {
+    let place = |place: usize| -> Result<MemberPlace> {
         let noted = record.devices.get(place).filter(|noted| !noted.removed);
         let at = recorded.iter().position(|(of, _)| *of == place);
         let state = match sightings.choose(place, &record.name)? {
@@ -166,7 +163,7 @@ pub(crate) fn find(state: &StateDir, record: &VolumeRecord) -> Result<Found> {
         let unknown = || "a device with an unknown path".to_owned();
         let recorded =
             noted.and_then(|noted| noted.path.as_ref()).map_or_else(unknown, |p| p.display().to_string());
-        Ok(Place { id: DeviceId(place as u16), state, recorded })
+        Ok(MemberPlace { id: DeviceId(place as u16), state, recorded })
     };
     let places = wanted.into_iter().map(place).collect::<Result<Vec<_>>>()?;
     Ok(Found {

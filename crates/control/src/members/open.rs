@@ -4,12 +4,12 @@
 use crate::device::adopted;
 use crate::device::open::{OpenDevice, look, refuse_duplicates};
 use crate::device::protected::write_protection;
-use crate::device::spec::Storage;
+use crate::device::spec::{Storage, quoted};
+use crate::members::finding::disk::{Disk, find_disk};
+use crate::members::finding::{Found, Lack, MemberPlace, Whereabouts, find};
 use crate::model::library::{self, OwnModels};
-use crate::volume::finding::{Disk, Found, Lack, Place, Whereabouts, find, find_disk};
-use crate::volume::import::quoted;
-use crate::volume::lasting::Lasting;
-use crate::volume::state_dir::{DeviceRecord, StateDir, VolumeName, VolumeRecord};
+use crate::state::lasting::Lasting;
+use crate::state::state_dir::{DeviceRecord, StateDir, VolumeName, VolumeRecord};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{DeviceClass, DeviceId};
 use braid_engine::{AdoptedDisk, OpenOptions};
@@ -92,7 +92,7 @@ pub(crate) async fn open_members_to_read(
     let found = find(state, record)?;
     refuse_unreadable(record, &found, Purpose::Use(&[]))?;
     let (first, list) = open_paths_to_read(ring, &there(record, &found)?).await?;
-    let opened = with_missing(record, &found, (first, list), None)?;
+    let opened = with_missing(record, &found, &first, list, None)?;
     with_adopted(state, record, &found, opened, |storage, _| match storage {
         Storage::Path(path) => OpenDevice::open_to_read(ring, path, DeviceClass::Hdd),
         Storage::Memory => Err(Error::new(ErrorKind::Invalid, "memory cannot be an adopted disk")),
@@ -131,8 +131,8 @@ async fn open_found(
     if paths.is_empty() {
         return Err(lacks_all(record, found));
     }
-    let opened = open_paths(ring, &paths, &record.models).await?;
-    with_missing(record, found, opened, but)
+    let (first, list) = open_paths(ring, &paths, &record.models).await?;
+    with_missing(record, found, &first, list, but)
 }
 
 /// Returns the paths of the devices that are there.
@@ -170,7 +170,7 @@ fn no_device(record: &VolumeRecord, found: &Found, device: DeviceId) -> Error {
 /// not at all, counts as missing only in these cases: an SSD before an adopted disk, since no start waits for
 /// a cache; a device of a volume with two copies of everything; and an excluded device.
 fn refuse_unreadable(record: &VolumeRecord, found: &Found, purpose: Purpose<'_>) -> Result<()> {
-    let may_lack = |place: &Place| match record.adopted() {
+    let may_lack = |place: &MemberPlace| match record.adopted() {
         _ if purpose.given_up().contains(&place.id) => true,
         Some(_) => record.devices[place.id.index()].class == DeviceClass::Ssd.to_string(),
         None => found.is_mirrored && !matches!(purpose, Purpose::Repair(_)),
@@ -256,7 +256,8 @@ fn with_adopted(
 fn with_missing(
     record: &VolumeRecord,
     found: &Found,
-    (first, mut list): (Header, Vec<Member>),
+    first: &Header,
+    mut list: Vec<Member>,
     but: Option<DeviceId>,
 ) -> Result<Members> {
     let is_found =
@@ -343,7 +344,7 @@ const BESIDE: &str = "a device in another directory is found if it is moved or l
 
 /// Returns the error for a volume without any device: says of each device what was found in its place.
 pub(crate) fn lacks_all(record: &VolumeRecord, found: &Found) -> Error {
-    let describe = |(place, lack): (&Place, &Lack)| {
+    let describe = |(place, lack): (&MemberPlace, &Lack)| {
         let class = record.devices.get(place.id.index()).map_or("", |device| &device.class);
         format!("{} ({class}): {}", place.id, lack.why())
     };

@@ -3,12 +3,13 @@
 //! ```text
 //! $BRAID_STATE_DIR/NAME/volume.json   the record: paths of the devices
 //!                       lock          held by the one process that works on the volume; holds its number
-//!                       noted.json    which opening was the last one, what it had promised at least, and where the pending log is
+//!                       noted.json    which opening was the last one, what it had promised at least, and
+//!                                     where the pending log is
 //!                       admin.sock    the admin socket of its daemon
 //!                       nbd.sock      its NBD export, unless told otherwise
 //!                       mount/        the file that `attach` makes a block device of
-//!                       record        a device of a volume on an adopted disk: what must survive the loss of the SSD (record.new while
-//!                                     the volume is made)
+//!                       record        a device of a volume on an adopted disk: what must survive the loss of
+//!                                     the SSD (record.new while the volume is made)
 //! ```
 //!
 //! Only the owner may enter. Except for an adopted disk's record, no file here is needed to restore the data:

@@ -3,13 +3,14 @@
 //! The loop device over the file belongs to the command line. The daemon must never open the file: it would
 //! wait for its own answer.
 
-use crate::admin::protocol::AttachReply;
-use crate::{Error, ErrorKind, Result, VolumeName};
+use crate::state::state_dir::VolumeName;
+use crate::{Error, ErrorKind, Result};
 use braid_base::Nanos;
 use braid_engine::Export;
 use braid_fuse::{Server, protect_from_reclaim};
 use braid_runtime::{Arena, Runtime, Semaphore};
 use braid_uring::Ring;
+use serde::{Deserialize, Serialize};
 use std::cell::{Cell, RefCell};
 use std::ffi::OsString;
 use std::io;
@@ -17,6 +18,15 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::rc::Rc;
+
+/// The file that represents the volume.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct AttachReply {
+    /// The file.
+    pub file: PathBuf,
+    /// The file's directory, which holds nothing else.
+    pub directory: PathBuf,
+}
 
 /// The volume as a file, attached or not.
 pub(crate) struct Attachment {

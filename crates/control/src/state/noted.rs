@@ -10,13 +10,10 @@
 //! seconds. A missing or unreadable note costs the wait and proves nothing.
 
 use crate::Result;
-use crate::serve::daemon::Daemon;
-use crate::volume::log_place::volume_dir;
-use crate::volume::outdated::note_outdated;
-use crate::volume::state_dir::{StateDir, VolumeName, VolumeRecord};
-use braid_base::Nanos;
+use crate::state::log_place::volume_dir;
+use crate::state::outdated::note_outdated;
+use crate::state::state_dir::{StateDir, VolumeName, VolumeRecord};
 use braid_engine::{BeforeOpen, Noted, OpenOptions};
-use braid_runtime::Runtime;
 use braid_uring::{LastingFile, boot_id};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -25,14 +22,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// Largest age of a note while the volume is served.
-const OLDEST: Nanos = Nanos::from_secs(5);
-/// Time between two checks whether a note is written.
-const POLL: Nanos = Nanos::from_millis(10);
-
 /// Content of the note's file.
 #[derive(Serialize, Deserialize)]
-struct Note {
+struct NoteFile {
     /// The volume's UUID: another volume may have had the name.
     uuid: String,
     epoch: u64,
@@ -87,7 +79,7 @@ pub(crate) fn life() -> Option<String> {
 /// Returns this host's note of a volume; the default without a note. A note written elsewhere names no owner,
 /// since the opening may not have ended. Its epoch and batch were promised all the same.
 pub(crate) fn noted(state: &StateDir, record: &VolumeRecord) -> Noted {
-    let Some(Note { epoch, owner, batch, place: written, .. }) = read(state, record) else {
+    let Some(NoteFile { epoch, owner, batch, place: written, .. }) = read(state, record) else {
         return Noted::default();
     };
     let is_own = written.is_some() && written == place(state, &record.name);
@@ -107,10 +99,10 @@ pub(crate) fn noted_log(state: &StateDir, record: &VolumeRecord) -> Option<Optio
     read(state, record).map(|note| note.log)
 }
 
-fn read(state: &StateDir, record: &VolumeRecord) -> Option<Note> {
+fn read(state: &StateDir, record: &VolumeRecord) -> Option<NoteFile> {
     let (mut text, file) = (String::new(), File::open(state.note_file(&record.name)).ok()?);
     file.take(LONGEST).read_to_string(&mut text).ok()?;
-    serde_json::from_str::<Note>(&text).ok().filter(|note| note.uuid == record.uuid)
+    serde_json::from_str::<NoteFile>(&text).ok().filter(|note| note.uuid == record.uuid)
 }
 
 /// Limit of a note's length: far more than two paths and some numbers.
@@ -142,44 +134,13 @@ pub(crate) fn note(
     state: &StateDir,
     name: &VolumeName,
     uuid: &str,
-    (noted, log): (Noted, Option<&NotedLog>),
+    noted: Noted,
+    log: Option<&NotedLog>,
 ) -> Result<()> {
     let Noted { epoch, owner, batch } = noted;
     let place = place(state, name);
-    let note = Note { uuid: uuid.to_owned(), epoch, owner, batch, place, log: log.cloned() };
+    let note = NoteFile { uuid: uuid.to_owned(), epoch, owner, batch, place, log: log.cloned() };
     state.save_note(name, &serde_json::to_string(&note).unwrap_or_default())
-}
-
-/// Keeps the note up to date while a daemon serves. Writes in a thread of its own: the state directory may
-/// lie on a device that hangs. Warns if the pending log was removed, as at a logout of the daemon's user.
-pub(crate) async fn keep_noted(daemon: Rc<Daemon>, mut last: Noted) {
-    let uuid = daemon.volume.superblock().volume.to_string();
-    let log = daemon.lasting.noted().cloned();
-    let (mut is_told, mut is_loss_told) = (false, false);
-    while !daemon.is_stopping() {
-        daemon.ring.sleep(OLDEST).await;
-        let failure = daemon.lasting.failure(true).filter(|_| !daemon.is_stopping() && log.is_some());
-        if let Some(failure) = failure.filter(|_| !std::mem::replace(&mut is_loss_told, true)) {
-            tracing::warn!("a crash of this daemon loses unflushed data: {failure}");
-        }
-        let now = daemon.volume.noted();
-        if now == last || daemon.is_stopping() {
-            continue;
-        }
-        let (state, name, uuid, log) = (daemon.state.clone(), daemon.name.clone(), uuid.clone(), log.clone());
-        let noting = std::thread::spawn(move || note(&state, &name, &uuid, (now, log.as_ref())));
-        while !noting.is_finished() {
-            daemon.ring.sleep(POLL).await;
-        }
-        match noting.join().expect("a thread that writes a note does not panic") {
-            Ok(()) => (last, is_told) = (now, false),
-            Err(error) if !is_told => {
-                is_told = true;
-                tracing::warn!("the promises of volume '{}' could not be recorded: {error}", daemon.name);
-            }
-            Err(_) => {}
-        }
-    }
 }
 
 #[cfg(test)]
@@ -205,7 +166,7 @@ mod tests {
             state.save(&record).unwrap();
         }
         let last = Noted { epoch: 4, owner: 7, batch: 90 };
-        note(&original, &record.name, &record.uuid, (last, None)).unwrap();
+        note(&original, &record.name, &record.uuid, last, None).unwrap();
         std::fs::copy(original.note_file(&record.name), copy.note_file(&record.name)).unwrap();
         assert_eq!(noted(&original, &record), last);
         // The number identifies old copies of all devices.

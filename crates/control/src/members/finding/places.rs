@@ -2,7 +2,7 @@
 //! recorded files, and the block devices of this machine.
 
 use crate::device::look::within;
-use crate::volume::state_dir::{StateDir, VolumeRecord};
+use crate::state::state_dir::{StateDir, VolumeRecord};
 use braid_format::layout::SMALLEST_DEVICE;
 use std::collections::BTreeSet;
 use std::fs;

@@ -15,10 +15,10 @@
 //! directory has a log of its own. The state directory durably notes the path of a dead daemon's log, since
 //! the next daemon's environment may differ.
 
-use crate::volume::left_log::{Left, find_left};
-use crate::volume::log_place::{VARIABLE, directories, file_name, prepare};
-use crate::volume::noted::NotedLog;
-use crate::volume::state_dir::{StateDir, VolumeRecord};
+use crate::state::left_log::{Left, find_left};
+use crate::state::log_place::{VARIABLE, directories, file_name, prepare};
+use crate::state::noted::NotedLog;
+use crate::state::state_dir::{StateDir, VolumeRecord};
 use braid_base::Bytes;
 use braid_engine::LARGEST_LOG;
 use braid_runtime::LastingMemory;

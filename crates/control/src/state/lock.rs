@@ -4,7 +4,7 @@
 //! the process ends. The file names the process that holds the lock, for the error message of the next
 //! process.
 
-use crate::volume::state_dir::{StateDir, VolumeName, VolumeRecord};
+use crate::state::state_dir::{StateDir, VolumeName, VolumeRecord};
 use crate::{Error, ErrorKind, Result};
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;

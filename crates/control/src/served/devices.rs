@@ -1,60 +1,39 @@
-//! Changes of a served volume's devices: `braid device add`, `remove`, `replace` and `return`.
+//! Changes of a served volume's devices: `braid device add`, `fail`, `replace` and `return`.
 
-use crate::device::claims::{Purpose, refuse_adopted, refuse_claimed};
 use crate::device::open::{OpenDevice, Prepared, prepare, refuse_duplicates};
 use crate::device::protected::write_protection;
 use crate::device::spec::{DeviceSpec, Storage};
+use crate::members::claims::{IntendedUse, refuse_adopted, refuse_claimed};
+use crate::members::finding::find;
+use crate::members::open::{Member, open_paths};
+use crate::members::replaced::old_and_new;
 use crate::model::library;
-use crate::serve::daemon::{Daemon, First, first_of};
-use crate::volume::finding::find;
-use crate::volume::members::{Member, open_paths};
-use crate::volume::outdated::note_opened;
-use crate::volume::replace::{ReplaceReport, old_and_new};
-use crate::volume::state_dir::{DeviceRecord, VolumeRecord};
+use crate::report::changes::{AddReport, ReplaceReport};
+use crate::served::ServedVolume;
+use crate::state::state_dir::{DeviceRecord, VolumeRecord};
 use crate::{Error, ErrorKind, Result};
-use braid_base::{DeviceId, Nanos};
+use braid_base::DeviceId;
 use braid_engine::Addition;
 use braid_format::Uuid;
 use braid_format::superblock::Layout;
-use braid_runtime::{Device, Runtime};
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use braid_runtime::Device;
 use std::path::PathBuf;
-use std::rc::Rc;
 
-/// Result of adding or returning a device.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct AddReport {
-    /// The volume.
-    pub name: String,
-    /// Place of the device: `d2`.
-    pub device: String,
-    /// The devices of the volume now, by place.
-    pub devices: Vec<DeviceRecord>,
-}
-
-/// Time between two looks for removed devices, and before a failed note is tried again.
-const LOOK_AGAIN: Nanos = Nanos::from_secs(1);
-/// Time between two checks whether a worker thread has ended.
-const POLL: Nanos = Nanos::from_millis(2);
-/// Time that the end of the daemon waits for a note.
-const LAST_NOTE: Nanos = Nanos::from_secs(10);
-
-impl Daemon {
+impl ServedVolume {
     /// Adds a device to the volume. If adding fails, a file made for the device is removed again.
     pub async fn add_device(&self, spec: &DeviceSpec, overwrite: bool) -> Result<AddReport> {
         self.add(spec, overwrite, None).await.map(|(_, report)| report)
     }
 
-    /// Adds a device as [`Daemon::add_device`]. If `leaves` names a device to be replaced, the new device is
-    /// added only if that device can leave the volume.
+    /// Adds a device as [`ServedVolume::add_device`]. If `leaves` names a device to be replaced, the new
+    /// device is added only if that device can leave the volume.
     async fn add(
         &self,
         spec: &DeviceSpec,
         overwrite: bool,
         leaves: Option<DeviceId>,
     ) -> Result<(DeviceId, AddReport)> {
-        let record = self.state.load(&self.name)?;
+        let record = self.record()?;
         if spec.storage == Storage::Memory && !record.temporary {
             let problem = "a device in memory ends with its daemon: use a path";
             return Err(Error::new(ErrorKind::Usage, problem));
@@ -67,8 +46,8 @@ impl Daemon {
         let (state, path) = (self.state.clone(), new.path.clone());
         self.aside(move || {
             refuse_duplicates(paths.iter().map(PathBuf::as_path))?;
-            let purpose = Purpose::Overwrite { forced: overwrite };
-            path.map_or(Ok(()), |path| refuse_claimed(&state, &path, purpose))
+            let intended = IntendedUse::Overwrite { forced: overwrite };
+            path.map_or(Ok(()), |path| refuse_claimed(&state, &path, intended))
         })
         .await?;
         let own = model.as_ref().and_then(|model| model.own.clone());
@@ -114,7 +93,7 @@ impl Daemon {
             Ok(id)
         };
         let id: DeviceId = added.await.inspect_err(|_: &Error| remove_unused(&self.record_or(&new), &new))?;
-        let devices = self.state.load(&self.name)?.devices;
+        let devices = self.record()?.devices;
         Ok((id, AddReport { name: self.name.to_string(), device: id.to_string(), devices }))
     }
 
@@ -126,7 +105,7 @@ impl Daemon {
         text: &str,
         overwrite: bool,
     ) -> Result<ReplaceReport> {
-        let (old, mut spec) = old_and_new(&self.state.load(&self.name)?, device, text)?;
+        let (old, mut spec) = old_and_new(&self.record()?, device, text)?;
         let replaced_path = self.name_of(device).unwrap_or_else(|| old.name());
         let status = self.volume.status();
         if status.devices.iter().any(|status| status.id == device && status.keeps_addresses) {
@@ -159,15 +138,9 @@ impl Daemon {
         open.filter_map(|member| record.devices.get(member.id.index())?.path.clone()).collect()
     }
 
-    /// Returns the path of a device; the last known path if the device is missing.
-    pub fn name_of(&self, device: DeviceId) -> Option<String> {
-        let members = self.members.borrow();
-        members.iter().find(|member| member.id == device).map(|member| member.name.clone())
-    }
-
     /// Uses a device again that failed or was missing: at `path`, or at the place where the device is found.
     pub async fn return_device(&self, device: DeviceId, path: Option<PathBuf>) -> Result<AddReport> {
-        let record = self.state.load(&self.name)?;
+        let record = self.record()?;
         let usage = |problem: String| Error::new(ErrorKind::Usage, problem);
         let Some(noted) = record.devices.get(device.index()).filter(|noted| !noted.removed) else {
             return Err(usage(format!("volume '{}' has no device {device}", self.name)));
@@ -222,7 +195,7 @@ impl Daemon {
                 .map_err(|error| braid_engine::Error::new(braid_engine::ErrorKind::Io, error.to_string()))
         };
         self.volume.return_device_noted(opened.clone(), &name, note).await?;
-        let devices = self.state.load(&self.name)?.devices;
+        let devices = self.record()?.devices;
         let member = Member { id, device: Some(opened), name, adopted };
         let mut members = self.members.borrow_mut();
         members.iter_mut().filter(|m| m.id == device).for_each(|m| *m = member.clone());
@@ -230,17 +203,32 @@ impl Daemon {
         Ok(AddReport { name: self.name.to_string(), device: device.to_string(), devices })
     }
 
-    /// Returns the paths of devices with requests in flight that the device has not answered.
-    pub fn owing(&self) -> Vec<String> {
-        let (owing, members) = (self.volume.owing(), self.members.borrow());
-        let owing = members.iter().filter(|member| owing.contains(&member.id));
-        owing.map(|member| member.name.clone()).collect()
+    /// Fails a device: it is no longer used.
+    ///
+    /// # Errors
+    /// `Invalid` if the device is not in use, `Degraded` if it holds the only copy of some data.
+    pub async fn fail_device(&self, device: DeviceId) -> Result<()> {
+        let failed = self.volume.fail_device(device).await.map_err(Error::from);
+        failed.map_err(|error| match (error.kind(), self.status().copies) {
+            // No second copy will ever come: name the remedy.
+            (ErrorKind::Degraded, 1) => {
+                let name = &self.name;
+                let problem = format!(
+                    "{device} of volume '{name}' alone holds something, and the volume has one copy of everything: braid device remove {name} {device} \
+                     moves it to the others"
+                );
+                Error::new(ErrorKind::Degraded, problem)
+            }
+            _ => error,
+        })?;
+        tracing::warn!("device {device} of volume '{}' was excluded by the administrator", self.name);
+        Ok(())
     }
 
     /// Returns the devices in the record. If the record cannot be read, returns `new` alone: a file that may
     /// be in use is then not removed.
     fn record_or(&self, new: &DeviceRecord) -> Vec<DeviceRecord> {
-        self.state.load(&self.name).map_or_else(|_| vec![new.clone()], |record| record.devices)
+        self.record().map_or_else(|_| vec![new.clone()], |record| record.devices)
     }
 }
 
@@ -252,101 +240,4 @@ fn remove_unused(known: &[DeviceRecord], new: &DeviceRecord) {
     {
         tracing::warn!("{} could not be removed: {error}", path.display());
     }
-}
-
-/// Notes changes of the devices in the record for as long as the daemon runs: outdated devices at once,
-/// removed devices within a second.
-pub(crate) async fn note_changes(daemon: Rc<Daemon>) {
-    let (changes, mut failed, mut last_error) = (daemon.volume.device_changes(), BTreeSet::new(), None);
-    while !daemon.is_stopping() {
-        let noted = daemon.note_outdated().await;
-        daemon.catch_up.note(daemon.ring.now(), daemon.volume.glance().behind);
-        note_those_removed(&daemon, &mut failed).await;
-        let again = daemon.ring.sleep(LOOK_AGAIN);
-        if let Err(error) = noted {
-            if last_error.as_ref() != Some(&error) {
-                tracing::error!(
-                    "the outdated devices of volume '{}' could not be recorded: {error}",
-                    daemon.name
-                );
-            }
-            last_error = Some(error);
-            again.await;
-            continue;
-        }
-        last_error = None;
-        first_of(changes.wait_for(|| (!daemon.knows_outdated()).then_some(())), again).await;
-    }
-}
-
-impl Daemon {
-    /// True if the record names exactly the devices that are outdated now.
-    fn knows_outdated(&self) -> bool {
-        self.noted.borrow().as_ref() == Some(&self.volume.outdated_devices())
-    }
-
-    /// Notes in the record which devices are outdated. Works in a thread of its own: the state directory may
-    /// lie on a device that hangs, and guests must not wait for the state directory.
-    async fn note_outdated(&self) -> Result<()> {
-        let _alone = self.noting.acquire(1).await;
-        if self.knows_outdated() {
-            return Ok(());
-        }
-        let (state, name, outdated) = (self.state.clone(), self.name.clone(), self.volume.outdated_devices());
-        let (noted, places) = (outdated.clone(), self.places.borrow().clone());
-        self.aside(move || note_opened(&state, &name, &places, &outdated)).await?;
-        // Later changes of the record write the paths themselves.
-        self.places.borrow_mut().clear();
-        *self.noted.borrow_mut() = Some(noted);
-        Ok(())
-    }
-
-    /// Runs `work` in a thread of its own: `work` may wait for a device or a file system, and guests do not
-    /// wait.
-    pub(crate) async fn aside<T: Send + 'static>(
-        &self,
-        work: impl FnOnce() -> Result<T> + Send + 'static,
-    ) -> Result<T> {
-        let working = std::thread::spawn(work);
-        while !working.is_finished() {
-            self.ring.sleep(POLL).await;
-        }
-        working.join().expect("work in a thread of its own does not panic")
-    }
-
-    /// Calls [`Daemon::note_outdated`] when the daemon ends, and waits at most [`LAST_NOTE`].
-    pub(super) async fn note_outdated_at_last(&self) {
-        let problem = match first_of(self.note_outdated(), self.ring.sleep(LAST_NOTE)).await {
-            First::Left(Ok(())) => return,
-            First::Left(Err(error)) => error.to_string(),
-            First::Right(()) => format!("the state directory has not answered for {LAST_NOTE}"),
-        };
-        tracing::error!("the outdated devices of volume '{}' could not be recorded: {problem}", self.name);
-    }
-}
-
-/// Notes removed devices in the record, then erases their superblocks. The order matters: a path in the
-/// record must lead to a device of the volume. Devices in `failed` are skipped; a new failure is added.
-pub(crate) async fn note_those_removed(daemon: &Daemon, failed: &mut BTreeSet<DeviceId>) {
-    for device in daemon.volume.removed_devices() {
-        if failed.contains(&device) {
-            continue;
-        }
-        match forget(daemon, device).await {
-            Ok(()) => tracing::info!("device {device} of volume '{}' was removed", daemon.name),
-            Err(error) => {
-                tracing::warn!("removed device {device} of volume '{}': {error}", daemon.name);
-                failed.insert(device);
-            }
-        }
-    }
-}
-
-async fn forget(daemon: &Daemon, device: DeviceId) -> Result<()> {
-    daemon.state.change(&daemon.name, |record| {
-        record.set_device(device.index(), DeviceRecord::removed());
-        Ok(())
-    })?;
-    daemon.volume.erase_removed(device).await?;
-    Ok(())
 }

@@ -1,6 +1,6 @@
 //! Directories and file names of pending logs. The directories are in file systems in memory.
 
-use crate::volume::state_dir::{StateDir, VolumeRecord};
+use crate::state::state_dir::{StateDir, VolumeRecord};
 use rustix::fs::statfs;
 use std::fs::DirBuilder;
 use std::io;

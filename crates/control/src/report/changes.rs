@@ -1,0 +1,39 @@
+//! Replies to changes of a volume: its devices or its policy. Part of the stable JSON.
+
+use crate::state::state_dir::DeviceRecord;
+use serde::{Deserialize, Serialize};
+
+/// Result of adding or returning a device.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct AddReport {
+    /// The volume.
+    pub name: String,
+    /// Place of the device: `d2`.
+    pub device: String,
+    /// The devices of the volume now, by place.
+    pub devices: Vec<DeviceRecord>,
+}
+
+/// Result of replacing a device.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ReplaceReport {
+    /// The volume.
+    pub name: String,
+    /// The place of the old device: `d1`.
+    pub device: String,
+    /// The place of the new device: the old place if the volume is not served.
+    pub new_device: String,
+    /// The path of the old device.
+    pub replaced_path: String,
+    /// The devices of the volume now, by place.
+    pub devices: Vec<DeviceRecord>,
+}
+
+/// The policy of a volume.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PolicyReport {
+    /// The volume.
+    pub name: String,
+    /// The policy with all its settings, as `name,key=value,…`.
+    pub policy: String,
+}

@@ -1,0 +1,89 @@
+//! The ways to a served volume, with the recording of guests' requests: NBD, and the file for a block device.
+
+use crate::Result;
+use crate::device::open::OpenDevice;
+use crate::record::recorded::{Recorded, Recorder};
+use crate::report::types::StatusReport;
+use crate::served::address::nbd_uri;
+use crate::served::attachment::{AttachReply, Attachment};
+use crate::state::state_dir::VolumeName;
+use braid_engine::Volume;
+use braid_nbd::{Server, ServerConfig};
+use braid_uring::{Listener, Ring};
+use std::ffi::OsString;
+use std::rc::Rc;
+
+/// The frontends of a volume.
+pub(crate) struct Frontends {
+    /// The volume as NBD clients and the attached file access it, with recording.
+    export: RecordedVolume,
+    recorder: Rc<Recorder<Ring>>,
+    attachment: Attachment,
+    nbd: Server<RecordedVolume>,
+    nbd_uris: Vec<String>,
+}
+
+type RecordedVolume = Recorded<Ring, Volume<Ring, OpenDevice>>;
+
+impl Frontends {
+    /// Starts to serve NBD clients.
+    pub fn start(
+        ring: &Ring,
+        name: &VolumeName,
+        volume: &Volume<Ring, OpenDevice>,
+        config: ServerConfig,
+        listeners: Vec<Listener>,
+        attachment: Attachment,
+    ) -> Result<Frontends> {
+        let (export, recorder) = Recorded::new(ring.clone(), volume.clone());
+        let nbd = Server::new(ring.clone(), export.clone(), config)?;
+        let nbd_uris = listeners.iter().map(|listener| nbd_uri(name, listener.local_address())).collect();
+        for listener in listeners {
+            let nbd = nbd.clone();
+            ring.spawn(async move { nbd.serve(listener).await });
+        }
+        Ok(Frontends { export, recorder, attachment, nbd, nbd_uris })
+    }
+
+    /// Returns the recorder of guests' requests.
+    pub fn recorder(&self) -> &Rc<Recorder<Ring>> {
+        &self.recorder
+    }
+
+    /// Returns the URIs of the NBD exports.
+    pub fn nbd_uris(&self) -> &[String] {
+        &self.nbd_uris
+    }
+
+    /// Serves the volume as a file, unless it is attached already.
+    pub async fn attach(&self) -> Result<AttachReply> {
+        self.attachment.attach(&self.export).await
+    }
+
+    /// Ends serving the volume as a file, as [`Attachment::detach`].
+    pub async fn detach(&self) -> Result<()> {
+        self.attachment.detach().await
+    }
+
+    /// Adds the frontends to the status of the volume.
+    pub fn status(&self, of_volume: StatusReport) -> StatusReport {
+        StatusReport {
+            nbd_uris: self.nbd_uris.clone(),
+            nbd_connections: self.nbd.counters().open,
+            nbd_clients: self.nbd.peers(),
+            attached_file: self.attachment.file(),
+            ..of_volume
+        }
+    }
+
+    /// Lets the guests finish. `detach` is the command of [`Attachment::end`].
+    pub async fn shut_down(&self, detach: Option<&[OsString]>) {
+        self.nbd.shutdown().await;
+        self.attachment.end(detach).await;
+    }
+
+    /// Abandons a file that is still in use, as [`Attachment::abandon`].
+    pub fn abandon(&self) -> Result<()> {
+        self.attachment.abandon()
+    }
+}
