@@ -252,8 +252,8 @@ async fn close(served: &ServedVolume, detach: Option<&[OsString]>, signals: &Sig
     served.note_outdated_at_last().await;
     closed.map_err(|error| {
         let problem = format!(
-            "volume '{name}' could not be closed: {error}; what guests wrote after their last successful flush may \
-             be lost"
+            "volume '{name}' could not be shut down cleanly: {error}; writes of guests after their last \
+             successful flush may be lost"
         );
         Error::new(ErrorKind::Unsafe, problem)
     })?;
