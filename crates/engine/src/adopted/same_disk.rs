@@ -8,7 +8,7 @@
 //! | half of the samples differ, no serial number or file system is the same | refused | refused |
 //! | too little is known after an unclean stop | are forgotten | kept if the serial number is the same |
 
-use super::fingerprint::{Marks, fingerprint_of, look};
+use super::fingerprint::{Disk, Marks, fingerprint_of, look};
 use super::sums::{DiskSums, FEW, SampleState, Sector, Table, allows};
 use crate::copies::{Deadline, Member};
 use crate::journal::Recovery;
@@ -112,8 +112,7 @@ pub(crate) async fn look_at<D: Device>(
     let member = &members[disk.index()];
     let table = load(members, superblock, member).await?;
     let read = async |at: Bytes, into: &Buf| member.read(at, into, Deadline::Only).await;
-    let geometry = (member.id, member.entry.size, member.alignment);
-    let mut looked = compare(superblock, table, geometry, (clean, is_vouched), &read).await?;
+    let mut looked = compare(superblock, table, clean, Disk::of(member), is_vouched, &read).await?;
     let record = superblock.region(RegionKind::DirtySpans, 0).map(|region| region.device);
     looked.may_have_changed = record.is_some_and(|record| lately.contains(&record));
     Ok(Some(looked))
@@ -125,21 +124,21 @@ pub(crate) async fn look_at<D: Device>(
 pub(super) async fn compare(
     superblock: &Superblock,
     table: Option<((DeviceId, Bytes), Option<Sums>)>,
-    geometry: (DeviceId, Bytes, Bytes),
-    (clean, is_vouched): (bool, bool),
+    clean: bool,
+    disk: Disk,
+    is_vouched: bool,
     read: &impl AsyncFn(Bytes, &Buf) -> io::Result<()>,
 ) -> Result<Looked> {
-    let (disk, size, _) = geometry;
-    let (now, marks) = fingerprint_of(geometry, read).await?;
+    let (now, marks) = fingerprint_of(disk, read).await?;
     let mut sums = None;
     if let Some((place, table)) = table {
         let places = match &table {
             Some(table) => table.samples.iter().map(|sample| sample.at).collect(),
-            None => addresses(superblock.volume, size),
+            None => addresses(superblock.volume, disk.size),
         };
         let mut now = Vec::new();
         for at in places {
-            let bytes = look(geometry, at..at + SAMPLE, read).await?;
+            let bytes = look(disk, at..at + SAMPLE, read).await?;
             now.push(Sample { at, sum: sum_of(&bytes), is_written: false });
         }
         sums = Some(Known { place, table, now });
@@ -151,11 +150,12 @@ pub(super) async fn compare(
         known_marks += 1;
         differing_marks += usize::from(!is_there);
     }
-    let content = superblock.devices[disk.index()].fingerprint.content;
+    let content = superblock.devices[disk.id.index()].fingerprint.content;
     let has_changed = clean && now.content != content || differing > 0 || differing_marks > 0;
     let is_unproved = !clean && (!has_table || known < FEW && known_marks == 0);
     // Without a table a serial number identifies the disk, but does not prove that the disk is unchanged.
     let is_vouched = is_vouched && (clean || has_table);
+    let disk = disk.id;
     Ok(Looked { disk, now, marks, sums, has_changed, may_have_changed: false, is_unproved, is_vouched })
 }
 
@@ -171,7 +171,7 @@ async fn load<D: Device>(
     };
     let (record, size) = (&members[region.device.index()], disk.entry.size);
     let read = async |at: Bytes, into: &Buf| record.read(at, into, Deadline::Only).await;
-    let table = read_table((superblock.volume, size), region.offset, &read).await;
+    let table = read_table(superblock.volume, size, region.offset, &read).await;
     let table =
         table.map_err(|e| Error::io(format_args!("the sums of the adopted disk on {}", record.id), &e))?;
     Ok(Some(((region.device, region.offset), table)))
@@ -179,7 +179,8 @@ async fn load<D: Device>(
 
 /// Returns the newest valid half of a table for a disk of this size; `None` if no half is valid.
 pub(super) async fn read_table(
-    (volume, size): (Uuid, Bytes),
+    volume: Uuid,
+    size: Bytes,
     at: Bytes,
     read: &impl AsyncFn(Bytes, &Buf) -> io::Result<()>,
 ) -> io::Result<Option<Sums>> {
@@ -199,20 +200,22 @@ pub(super) async fn read_table(
 /// Accepts the disk as found, unless a write-back would destroy data that was written elsewhere.
 ///
 /// # Errors
-/// For another disk `Invalid`, or `Degraded` if blocks are dirty, unless `is_forced` or `gives_up`.
+/// For another disk `Invalid`, or `Degraded` if blocks are dirty, unless `is_forced` or a device is
+/// `distrusted`.
 /// `Degraded` if the disk was changed elsewhere, or may have been, and blocks are dirty, unless `is_forced`.
 pub(crate) fn accept(
     disk: Option<Looked>,
     superblock: &mut Superblock,
     state: &State,
     recovery: &mut Recovery,
-    (is_forced, gives_up): (bool, bool),
+    distrusted: &[DeviceId],
+    is_forced: bool,
 ) -> Result<Option<DiskSums>> {
     let Some(looked) = disk else { return Ok(None) };
     let (dirty, name) = (state.extras.dirty(), &superblock.name);
     if let Some((differing, known)) = looked.is_another()
         && !is_forced
-        && !gives_up
+        && distrusted.is_empty()
     {
         let text = format!(
             "the disk is not the one that volume '{name}' adopted, or nearly all of it was written elsewhere: {differing} of {known} places that guests \

@@ -134,7 +134,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             // Nearly every write: one place of one device, without another copy now or meanwhile.
             let (member, start) = self.locate(entry.home);
             let at = start + piece.range.start;
-            let _noted = self.begin_disk_write(member.id, (at, from.len()), Some(from)).await;
+            let _noted = self.begin_disk_write(member.id, at, from.len(), Some(from)).await;
             let start = self.confirm_before_write().await?;
             let attempt = self.begin_at(start, member, Direction::Write, at, from.len(), Origin::Guest);
             let written = self.end(&attempt, member.write(at, from, Deadline::Only).await);

@@ -86,13 +86,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.drop_covered_extras(piece);
         let home = self.state.borrow().map.get(piece.extent).home;
         let (member, start) = self.locate(home);
-        let place = (start + piece.range.start, piece.len());
-        let _noted = self.begin_disk_write(member.id, place, None).await;
+        let at = start + piece.range.start;
+        let _noted = self.begin_disk_write(member.id, at, piece.len(), None).await;
         self.confirm_before_write().await?;
-        if let Err(error) = member.discard(place.0, place.1).await {
+        if let Err(error) = member.discard(at, piece.len()).await {
             // A discard is only a hint: on a failure, the disk keeps its bytes.
-            let text =
-                format!("discard of {} at byte {}: {error}", piece.len(), (start + piece.range.start).0);
+            let text = format!("discard of {} at byte {}: {error}", piece.len(), at.0);
             member.stats.borrow_mut().last_error = Some(text);
         }
         member.note_write();
