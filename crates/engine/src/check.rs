@@ -112,11 +112,10 @@ pub async fn check_noted<R: Runtime, D: Device>(
 ) -> Result<Report> {
     let noted = noted.map_or(0, |noted| noted.batch);
     let devices: Vec<Rc<D>> = devices.into_iter().map(Rc::new).collect();
-    let given = (&devices[..], names, adopted);
     let mut attempts = Attempts::default();
     let (mut before, mut repeated) = (None, 0);
     loop {
-        let examined = examine(rt, given, noted, &attempts).await;
+        let examined = examine(rt, &devices, names, adopted, noted, &attempts).await;
         let reading = examined.as_ref().map(|(_, as_of)| *as_of).map_err(Error::clone);
         let counts = before.as_ref() == Some(&reading);
         match examined {
@@ -166,7 +165,9 @@ struct AsOf {
 /// Checks the volume once, with the findings of earlier attempts.
 async fn examine<R: Runtime, D: Device>(
     rt: &R,
-    (devices, names, adopted): (&[Rc<D>], &[String], Option<AdoptedDisk>),
+    devices: &[Rc<D>],
+    names: &[String],
+    adopted: Option<AdoptedDisk>,
     noted: u64,
     attempts: &Attempts,
 ) -> Result<(Examined, AsOf)> {
@@ -182,7 +183,7 @@ async fn examine<R: Runtime, D: Device>(
         }
     }
     let Assembled { superblock, devices, clean, anew, lately, away, told, cut, .. } =
-        assemble(rt, devices.to_vec(), names, &[], adopted, (Lacking::Examined, attempts)).await?;
+        assemble(rt, devices.to_vec(), names, &[], adopted, Lacking::Examined, attempts).await?;
     match superblock.copies {
         1 => report.fatal.extend(cut.iter().map(|(_, what)| what.clone())),
         _ => report.cut.clone_from(&cut),
@@ -213,7 +214,7 @@ async fn examine<R: Runtime, D: Device>(
         cut: &cut,
         noted,
     };
-    let checked = check_metadata(&mut source, &mut report, (&lately, &cut));
+    let checked = check_metadata(&mut source, &mut report, &lately, &cut);
     let (found, next_batch) = watched(rt, &members, checked).await?;
     let as_of =
         AsOf { opening: (superblock.epoch, superblock.owner), sequence: superblock.sequence, next_batch };
@@ -237,7 +238,8 @@ async fn examine<R: Runtime, D: Device>(
 async fn check_metadata<D: Device>(
     source: &mut Source<'_, D>,
     report: &mut Report,
-    (lately, cut): (&[DeviceId], &[(DeviceId, String)]),
+    lately: &[DeviceId],
+    cut: &[(DeviceId, String)],
 ) -> Result<(Vec<Forgetful>, u64)> {
     for region in source.superblock.void_regions() {
         let text =
@@ -253,7 +255,7 @@ async fn check_metadata<D: Device>(
         Ok(Recovered { forgetful, found_next, .. }) if !forgetful.is_empty() => Ok((forgetful, found_next)),
         Ok(Recovered { recovery, found_next, .. }) => {
             report.repairable.extend(check_cache_tables(source, &state).await);
-            report.only_on_missing = only_copies(source.members, &shape, &state, (lately, cut));
+            report.only_on_missing = only_copies(source.members, &shape, &state, lately, cut);
             // With one copy, everything on a device missing since.
             let of_missing = |(device, _): &&(DeviceId, ExtentId)| lately.contains(device);
             report.only_on_missing.extend(recovery.given_up.iter().filter(of_missing));

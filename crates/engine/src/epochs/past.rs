@@ -48,7 +48,7 @@ impl<D: Device> Past<D> {
     pub async fn open<R: Runtime>(rt: &R, devices: Vec<D>, names: &[String]) -> Result<(Past<D>, PastState)> {
         let devices = devices.into_iter().map(Rc::new).collect();
         let Assembled { superblock, devices, went_without, anew, .. } =
-            assemble(rt, devices, names, &[], None, (Lacking::Recovered, &Attempts::default())).await?;
+            assemble(rt, devices, names, &[], None, Lacking::Recovered, &Attempts::default()).await?;
         let shape = Shape::of(&superblock);
         let mut members = Member::all(&superblock, devices, &anew);
         let past = watched(rt, &members, past_of(&members, &superblock, went_without)).await?;

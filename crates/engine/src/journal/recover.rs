@@ -265,7 +265,7 @@ async fn judge_witness<D: Device>(
 
 /// Refuses an opening that has taken the devices over with its own number and owner, if a third opening has
 /// taken them over since. The contents of the journal may then be inconsistent.
-pub(crate) fn refuse_third(superblock: &Superblock, (epoch, owner): (u64, u64)) -> Result<()> {
+pub(crate) fn refuse_third(superblock: &Superblock, epoch: u64, owner: u64) -> Result<()> {
     if (superblock.epoch, superblock.owner) == (epoch, owner) {
         return Ok(());
     }
@@ -278,7 +278,7 @@ pub(crate) fn refuse_third(superblock: &Superblock, (epoch, owner): (u64, u64)) 
 
 /// Refuses an opening that has taken the devices over, if the daemon before has written batches meanwhile.
 /// `before` and `now` are the numbers of the next batch, at the first and the second reading.
-pub(crate) fn refuse_later(superblock: &Superblock, (before, now): (u64, u64)) -> Result<()> {
+pub(crate) fn refuse_later(superblock: &Superblock, before: u64, now: u64) -> Result<()> {
     if now <= before {
         return Ok(());
     }

@@ -137,7 +137,7 @@ pub(super) async fn refuse_grown<R: Runtime, D: Device>(
         let (device, own, volume) = (device.clone(), name.to_owned(), candidate.header.volume);
         let tables = candidate.tables().to_vec();
         let asked = async move {
-            let had = former_size(&*device, &own, (volume, &tables)).await;
+            let had = former_size(&*device, &own, volume, &tables).await;
             had.map(|had| (had, device.geometry().size))
         };
         if let Some((had, has)) = answered(rt, name, asked).await? {

@@ -20,7 +20,8 @@ pub(crate) fn only_copies<D: Device>(
     members: &[Member<D>],
     shape: &Shape,
     state: &State,
-    (lately, cut): (&[DeviceId], &[(DeviceId, String)]),
+    lately: &[DeviceId],
+    cut: &[(DeviceId, String)],
 ) -> Vec<(DeviceId, ExtentId)> {
     let on = |slot| state.space.locate(slot).map(|s| s.device);
     let is_current = |d: Option<DeviceId>| d.is_some_and(|d| members[d.index()].is_current());
@@ -49,9 +50,10 @@ pub(crate) fn refuse_only_copies<D: Device>(
     superblock: &Superblock,
     shape: &Shape,
     state: &State,
-    (lately, cut): (&[DeviceId], &[(DeviceId, String)]),
+    lately: &[DeviceId],
+    cut: &[(DeviceId, String)],
 ) -> Result<()> {
-    let only = only_copies(members, shape, state, (lately, cut));
+    let only = only_copies(members, shape, state, lately, cut);
     let Some(&(device, _)) = only.first() else { return Ok(()) };
     let count = only.iter().filter(|(of, _)| *of == device).count();
     let text = format!(
@@ -100,7 +102,8 @@ pub(crate) async fn enter<R: Runtime, D: Device>(
     rt: &R,
     members: &[Member<D>],
     superblock: &mut Superblock,
-    (highest, announces): (Highest, bool),
+    highest: Highest,
+    announces: bool,
 ) -> std::result::Result<(), (DeviceId, Error)> {
     // Advances by an even number: the next table must not overwrite the table that counts.
     superblock.sequence += highest.sequence.saturating_sub(superblock.sequence).next_multiple_of(2);

@@ -94,7 +94,8 @@ async fn layouts<D: Device>(device: &D, size: Bytes, name: &str) -> Vec<Layout> 
 pub(crate) async fn former_size<D: Device>(
     device: &D,
     name: &str,
-    (volume, tables): (Uuid, &[DeviceTable]),
+    volume: Uuid,
+    tables: &[DeviceTable],
 ) -> Option<Bytes> {
     let size = device.geometry().size;
     let entries = tables.iter().flat_map(|table| &table.devices);

@@ -124,7 +124,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             match Self::attempt(&rt, given.clone(), &options, &attempts).await {
                 Ok(opened) => return Ok(opened),
                 // Each attempt has one device less, or resynchronises one more.
-                Err(refusal) => attempts.begin_again(refusal, (&mut given, &mut options))?,
+                Err(refusal) => attempts.begin_again(refusal, &mut given, &mut options)?,
             }
         }
     }
@@ -144,7 +144,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             (false, true) => Lacking::Repaired,
             (false, false) => Lacking::Refused,
         };
-        let assembled = assemble(rt, devices, names, distrust, *adopted, (lacking, attempts)).await;
+        let assembled = assemble(rt, devices, names, distrust, *adopted, lacking, attempts).await;
         if let Err(error) = &assembled
             && options.noted.is_some()
             && may_change(error)
@@ -214,7 +214,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             && !options.recover
             && (attempts.may_be_open || may_be_open(&superblock, options.noted));
         if let Some((epoch, _)) = attempts.taken_over {
-            refuse_third(&superblock, (epoch, options.owner))?;
+            refuse_third(&superblock, epoch, options.owner)?;
         }
         let recovered = watched(rt, &members, recover(&source, &mut state)).await;
         if may_be_open && attempts.readings < READINGS && disagrees(&recovered) {
@@ -224,7 +224,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let Recovered { ring, gaps, mut recovery, found_next, next_batch, changed, forgetful: found } =
             recovered?;
         if let Some((_, before)) = attempts.taken_over {
-            refuse_later(&superblock, (before, found_next))?;
+            refuse_later(&superblock, before, found_next)?;
         }
         if !found.is_empty() {
             return Err(Refusal::Forgetful(found, recovery.warnings));
@@ -245,7 +245,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         if adopted_image.as_ref().is_some_and(Adopted::is_unapplied) {
             superblock.features.incompat |= Features::UNAPPLIED;
         }
-        if let Err(error) = refuse_only_copies(&members, &superblock, &shape, &state, (&lately, &cut)) {
+        if let Err(error) = refuse_only_copies(&members, &superblock, &shape, &state, &lately, &cut) {
             let refused = async {
                 let error = epochs::or_recover(error, &members, &superblock, went_without).await;
                 Err::<(), Error>(error)
@@ -304,8 +304,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             let lacking = members.iter().filter(|member| member.is_lacking()).map(|member| member.id);
             tell(&lacking.collect::<Vec<_>>());
         }
-        let entered =
-            watched(rt, &members, enter(rt, &members, &mut superblock, (highest, may_be_open))).await;
+        let entered = watched(rt, &members, enter(rt, &members, &mut superblock, highest, may_be_open)).await;
         // The other devices have all data that a resynchronised device lost.
         let may_lack = |member: &Member<D>| member.is_current() && member.has_lost_writes();
         state.doubt_log(members.iter().any(may_lack));
