@@ -78,8 +78,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let known = Known { entries, blocks: listed.blocks.all() };
         let (offset, most) = recent::place(len, number);
         let pages = recent::pages(known.entries.len()) + recent::block_pages(known.blocks.len());
-        let place = (device, ring + offset);
-        if pages > most || self.write_list(list, &known, place).await.is_err() {
+        if pages > most || self.write_list(list, &known, device, ring + offset).await.is_err() {
             // The device counts and logs the error. No promise depends on this list.
             if !known.blocks.is_empty() {
                 // Only the list names newly dirty blocks. The checkpoint writes the cache tables instead.
@@ -101,7 +100,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         &self,
         list: List,
         Known { entries, blocks }: &Known,
-        (device, start): (DeviceId, Bytes),
+        device: DeviceId,
+        start: Bytes,
     ) -> Result<()> {
         let (volume, member) = (self.devices.superblock().volume, self.member(device));
         let buffer = Arena::new(recent::SIZE * u64::from(GROUP)).alloc(recent::SIZE * u64::from(GROUP)).await;
@@ -164,7 +164,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
 /// the remaining extents as lost. Returns the lost extents, in order.
 pub(super) fn restore<D: Device>(
     source: &Source<'_, D>,
-    (witness, known): (&Witness, Option<&Known>),
+    witness: &Witness,
+    known: Option<&Known>,
     state: &mut State,
     sequence_of: impl Fn(ExtentId) -> u64,
 ) -> Vec<ExtentId> {
@@ -203,7 +204,8 @@ pub(super) fn restore<D: Device>(
 /// valid.
 pub(super) async fn read<D: Device>(
     source: &Source<'_, D>,
-    (device, witness): (DeviceId, &Witness),
+    device: DeviceId,
+    witness: &Witness,
 ) -> Option<Known> {
     let recent = witness.recent.as_ref()?;
     let (ring, len) = ring_on(source.superblock, device)?;

@@ -135,7 +135,7 @@ pub(crate) async fn recover<D: Device>(source: &Source<'_, D>, state: &mut State
     let (mut recovery, mut damage) = (Recovery::default(), Damage::default());
     let mut double_written = pages::load_double_written(source).await;
     let pages = pages::load_map(source, &mut double_written, state, &mut recovery, &mut damage).await?;
-    let mut tables = cache_table::load(source, state, &double_written, (&mut recovery, &mut damage)).await?;
+    let mut tables = cache_table::load(source, state, &double_written, &mut recovery, &mut damage).await?;
     let mut spans = pages::load_intents(source, &double_written).await?;
     let mut batches = batches::find(source).await?;
     recovery.warnings.extend(batches.warning.take());
@@ -144,8 +144,7 @@ pub(crate) async fn recover<D: Device>(source: &Source<'_, D>, state: &mut State
         1 => Vec::new(),
         _ => batches.forgetful(source.noted),
     };
-    let known = (&pages, &mut tables);
-    let listed = judge_witness(source, state, known, (&mut batches, &mut recovery)).await?;
+    let listed = judge_witness(source, state, &pages, &mut tables, &mut batches, &mut recovery).await?;
     // Pages may be newer than a journal that was begun again.
     let newest_page = pages.newest().max(tables.newest()).max(spans.newest());
     let next_batch = batches.next_sequence();
@@ -165,8 +164,7 @@ pub(crate) async fn recover<D: Device>(source: &Source<'_, D>, state: &mut State
                 changed.push(extent);
                 damage.prove(extent, batch.sequence);
             }
-            let known = (&pages, &mut tables, &mut spans);
-            replay(source, state, known, batch.sequence, record)?;
+            replay(source, state, &pages, &mut tables, &mut spans, batch.sequence, record)?;
         }
     }
     let shape = Shape::of(source.superblock);
@@ -224,8 +222,10 @@ pub(crate) async fn recover<D: Device>(source: &Source<'_, D>, state: &mut State
 async fn judge_witness<D: Device>(
     source: &Source<'_, D>,
     state: &mut State,
-    (pages, tables): (&pages::Loaded, &mut cache_table::LoadedTables),
-    (batches, recovery): (&mut Batches, &mut Recovery),
+    pages: &pages::Loaded,
+    tables: &mut cache_table::LoadedTables,
+    batches: &mut Batches,
+    recovery: &mut Recovery,
 ) -> Result<Vec<ExtentId>> {
     let superblock = source.superblock;
     let is_current = |device: DeviceId| source.members[device.index()].is_current();
@@ -236,9 +236,9 @@ async fn judge_witness<D: Device>(
         let found = witnessed::read(source, |device| used.iter().any(|(ring, _)| *ring == device)).await;
         let newest = batches.next_sequence() - 1;
         let promised =
-            witnessed::refuse_lost_batches(source, journal, newest, (witnessed::newest(&found), recovery))?;
+            witnessed::refuse_lost_batches(source, journal, newest, witnessed::newest(&found), recovery)?;
         batches.go_on_beyond(promised);
-        witnessed::refuse_lost_witness(source, journal, batches.witnessed, (&found, recovery))?;
+        witnessed::refuse_lost_witness(source, journal, batches.witnessed, &found, recovery)?;
         return Ok(Vec::new());
     }
     batches.go_on_beyond(source.noted);
@@ -252,10 +252,9 @@ async fn judge_witness<D: Device>(
         if !planted(Bug::NumbersOfLostTaken) {
             batches.go_on_beyond(witness.listed);
         }
-        let known = recent::read(source, (device, &witness)).await;
-        let known = (&witness, known.as_ref());
-        let mut lost = recent::restore(source, known, state, sequence_of);
-        lost.extend(tables.restore(source, known, state));
+        let known = recent::read(source, device, &witness).await;
+        let mut lost = recent::restore(source, &witness, known.as_ref(), state, sequence_of);
+        lost.extend(tables.restore(source, &witness, known.as_ref(), state));
         lost.sort_unstable();
         lost.dedup();
         return Ok(lost);
@@ -339,7 +338,9 @@ pub(super) fn unread(superblock: &Superblock, what: impl std::fmt::Display, erro
 fn replay<D: Device>(
     source: &Source<'_, D>,
     state: &mut State,
-    (pages, tables, spans): (&pages::Loaded, &mut cache_table::LoadedTables, &mut pages::Spans),
+    pages: &pages::Loaded,
+    tables: &mut cache_table::LoadedTables,
+    spans: &mut pages::Spans,
     sequence: u64,
     record: Record,
 ) -> Result<()> {

@@ -109,7 +109,8 @@ pub(super) async fn load<D: Device>(
     source: &Source<'_, D>,
     state: &mut State,
     double_written: &DoubleWritten,
-    (recovery, damage): (&mut Recovery, &mut Damage),
+    recovery: &mut Recovery,
+    damage: &mut Damage,
 ) -> Result<LoadedTables> {
     let mut loaded = LoadedTables { trust: Trust::of(source), ..LoadedTables::default() };
     for member in source.members {
@@ -144,7 +145,7 @@ impl<D: Device> Reader<'_, D> {
         let count = state.tables.directory_pages(self.device);
         for first in (0..count).step_by(GROUP as usize) {
             let pages = GROUP.min(count - first);
-            let read = self.read((first, pages)).await;
+            let read = self.read(first, pages).await;
             for page in first..first + pages {
                 let verify = |bytes: &[u8], seal: Uuid| {
                     let mut all = Vec::new();
@@ -152,7 +153,7 @@ impl<D: Device> Reader<'_, D> {
                         extra_directory::decode(bytes, seal, page, |page, found| all.push((page, found)))?;
                     Ok((sequence, all))
                 };
-                let (best, differ) = self.best((first, page), page, &read, verify);
+                let (best, differ) = self.best(first, page, page, &read, verify);
                 let Some(Valid { content, .. }) = best else {
                     self.refuse_unread(format_args!("directory page {page} of the cache table"))?;
                     let described = extra_directory::PAGES_PER_PAGE;
@@ -197,11 +198,11 @@ impl<D: Device> Reader<'_, D> {
             }
             let end = (first..count.min(first + GROUP)).find(|&page| !is_written(state, page));
             let end = end.unwrap_or(count.min(first + GROUP));
-            let read = self.read((before + first, end - first)).await;
+            let read = self.read(before + first, end - first).await;
             for page in first..end {
                 let place = CachePage { device: self.device, page };
-                let decode = |bytes: &[u8], seal| self.decode((bytes, seal), before, place, state);
-                let (best, differ) = self.best((first, page), before + page, &read, decode);
+                let decode = |bytes: &[u8], seal| self.decode(bytes, seal, before, place, state);
+                let (best, differ) = self.best(first, page, before + page, &read, decode);
                 let Some(Valid { sequence, content, .. }) = best else {
                     self.refuse_unread(format_args!("page {page} of the cache table"))?;
                     if state.tables.content(place) == Content::Dirty && self.source.superblock.copies == 1 {
@@ -250,7 +251,8 @@ impl<D: Device> Reader<'_, D> {
     /// of the volume.
     fn decode(
         &self,
-        (bytes, seal): (&[u8], Uuid),
+        bytes: &[u8],
+        seal: Uuid,
         before: u32,
         page: CachePage,
         state: &State,
@@ -276,9 +278,9 @@ impl<D: Device> Reader<'_, D> {
         }
     }
 
-    async fn read(&self, (first, pages): (u32, u32)) -> Vec<bool> {
+    async fn read(&self, first: u32, pages: u32) -> Vec<bool> {
         *self.unread.borrow_mut() = None;
-        read_group(self.source, &self.images, &self.buffers, (first, pages), &self.unread).await
+        read_group(self.source, &self.images, &self.buffers, first, pages, &self.unread).await
     }
 
     /// Returns the newest valid image of a page, and true if any image differs or is not valid. Forgotten
@@ -286,7 +288,8 @@ impl<D: Device> Reader<'_, D> {
     /// written first. `number` is the page's own number.
     fn best<T: PartialEq>(
         &self,
-        (first, page): (u32, u32),
+        first: u32,
+        page: u32,
         number: u32,
         read: &[bool],
         verify: impl Fn(&[u8], Uuid) -> std::result::Result<(u64, T), Invalid>,

@@ -60,7 +60,7 @@ pub(super) async fn load_map<D: Device>(
     loading.take_double_written();
     for run in runs {
         let unread = RefCell::new(None);
-        let read = read_group(source, &images, &buffers, (run.start, run.len() as u32), &unread).await;
+        let read = read_group(source, &images, &buffers, run.start, run.len() as u32, &unread).await;
         let lost = loading.take_run(&run, &buffers, &read);
         let error = lost
             .and_then(|page| Some((page, unread.take().or_else(|| loading.double_written.take_error())?)));

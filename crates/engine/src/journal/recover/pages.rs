@@ -54,7 +54,7 @@ pub(super) async fn load_double_written<D: Device>(source: &Source<'_, D>) -> Do
     for region in source.superblock.regions.iter().filter(is_area) {
         let (area, buffer) = ([(region.device, region.offset)], [buffer(region.len).await]);
         let count = (region.len / PAGE) as u32;
-        if read_group(source, &area, &buffer, (0, count), &unread).await != [true] {
+        if read_group(source, &area, &buffer, 0, count, &unread).await != [true] {
             continue;
         }
         buffer[0].with_bytes(|bytes| {
@@ -72,7 +72,8 @@ pub(super) async fn read_group<D: Device>(
     source: &Source<'_, D>,
     images: &[(DeviceId, Bytes)],
     buffers: &[Buf],
-    (first, pages): (u32, u32),
+    first: u32,
+    pages: u32,
     unread: &RefCell<Option<io::Error>>,
 ) -> Vec<bool> {
     let len = PAGE * u64::from(pages);
@@ -155,7 +156,7 @@ pub(super) async fn load_intents<D: Device>(
         buffers.push(buffer(PAGE * u64::from(count)).await);
     }
     // The whole table is at most five pages.
-    let read = read_group(source, &copies, &buffers, (0, count), &RefCell::default()).await;
+    let read = read_group(source, &copies, &buffers, 0, count, &RefCell::default()).await;
     for page in 0..count {
         let decode = |bytes: &[u8]| {
             let mut found = Vec::new();
@@ -202,7 +203,7 @@ pub(crate) async fn check_image<D: Device>(source: &Source<'_, D>, image: u8) ->
     let group = [buffer(Arena::LARGEST).await];
     for run in groups.runs(GROUP) {
         let unread = RefCell::default();
-        read_group(source, &[(device, offset)], &group, (run.start, run.len() as u32), &unread).await;
+        read_group(source, &[(device, offset)], &group, run.start, run.len() as u32, &unread).await;
         let invalid: Vec<u32> = group[0].with_bytes(|bytes| {
             let numbered = run.clone().zip(bytes.chunks_exact(PAGE.as_usize()));
             numbered.filter(|(page, bytes)| decode(*page, bytes).is_err()).map(|(page, _)| page).collect()

@@ -23,7 +23,8 @@ impl LoadedTables {
     pub fn restore<D: Device>(
         &mut self,
         source: &Source<'_, D>,
-        (witness, known): (&Witness, Option<&Known>),
+        witness: &Witness,
+        known: Option<&Known>,
         state: &mut State,
     ) -> Vec<ExtentId> {
         // A volume with an adopted disk has a table of its dirty spans. After a shutdown the tables are

@@ -47,7 +47,7 @@ async fn read<D: Device>(
     for _ in images {
         buffers.push(buffer(PAGE * u64::from(map_summary::PAGES)).await);
     }
-    let read = read_group(source, images, &buffers, (pages, map_summary::PAGES), unread).await;
+    let read = read_group(source, images, &buffers, pages, map_summary::PAGES, unread).await;
     let mut found = Vec::new();
     for (buffer, is_read) in buffers.iter().zip(read) {
         buffer.with_bytes(|bytes| {

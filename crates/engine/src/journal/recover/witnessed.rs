@@ -111,7 +111,8 @@ pub(super) fn refuse_lost_batches<D: Device>(
     source: &Source<'_, D>,
     journal: DeviceId,
     newest: u64,
-    (witness, recovery): (Option<(DeviceId, &Witness)>, &mut Recovery),
+    witness: Option<(DeviceId, &Witness)>,
+    recovery: &mut Recovery,
 ) -> Result<u64> {
     let by_device = witness.map_or(0, |(_, witness)| witness.promised);
     let promised = by_device.max(source.noted);
@@ -151,7 +152,8 @@ pub(super) fn refuse_lost_witness<D: Device>(
     source: &Source<'_, D>,
     journal: DeviceId,
     named: Option<(u64, Witnessed)>,
-    (all, recovery): (&[Pages], &mut Recovery),
+    all: &[Pages],
+    recovery: &mut Recovery,
 ) -> Result<()> {
     let superblock = source.superblock;
     let Some((epoch, page)) = named else { return Ok(()) };
