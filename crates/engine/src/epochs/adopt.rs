@@ -70,7 +70,7 @@ pub(crate) async fn judge<D: Device>(
     };
     let member = &members[place.device.index()];
     let end = shape.extent_size * u64::from(shape.extents());
-    let index = Index::read(member, (&place, superblock.volume), page.run, end).await?;
+    let index = Index::read(member, &place, superblock.volume, page.run, end).await?;
     Ok(Some(Adopted { past: PastState::of(place.device, &page), index, place, page }))
 }
 
@@ -121,7 +121,7 @@ impl Adopted {
         let member = &members[self.place.device.index()];
         let (sequence, state) = (self.page.sequence + 1, epoch_journal::State::Adopting);
         let adopting = StatePage { sequence, state, ..self.page };
-        write_state(member, &self.place, superblock.volume, (&adopting, &[])).await?;
+        write_state(member, &self.place, superblock.volume, &adopting, &[]).await?;
         flush(rt, member).await
     }
 }

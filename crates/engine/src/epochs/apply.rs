@@ -48,7 +48,8 @@ impl Batch {
     /// Reads the first segments of a run.
     async fn read<D: Device>(
         member: &Member<D>,
-        (place, volume): (&Place, Uuid),
+        place: &Place,
+        volume: Uuid,
         shape: &Shape,
         run: Run,
     ) -> Result<Batch> {
@@ -58,7 +59,7 @@ impl Batch {
         let (mut left, mut parts) = (run, Vec::new());
         for _ in 0..pieces {
             if left.segments > 0 {
-                let (read, rest) = read_segments(member, (place, volume), left, &arena, end).await?;
+                let (read, rest) = read_segments(member, place, volume, left, &arena, end).await?;
                 for segment in read {
                     parts.extend(segment.parts()?);
                 }
@@ -153,12 +154,13 @@ fn join(parts: Vec<Part>) -> Vec<Write> {
 pub(super) async fn apply_all<R: Runtime, D: Device>(
     rt: &R,
     member: &Member<D>,
-    (place, volume): (&Place, Uuid),
+    place: &Place,
+    volume: Uuid,
     shape: &Shape,
     page: &mut StatePage,
 ) -> Result<()> {
     while page.run.segments > 0 {
-        let batch = Batch::read(member, (place, volume), shape, page.run).await?;
+        let batch = Batch::read(member, place, volume, shape, page.run).await?;
         let write = async |at, bytes: &Buf| {
             let written = member.write(member.entry.slots_offset + at, bytes, Deadline::Only).await;
             member.note_write();
@@ -168,7 +170,7 @@ pub(super) async fn apply_all<R: Runtime, D: Device>(
         write_parts(batch.parts, write).await?;
         flush(rt, member).await?;
         *page = StatePage { sequence: page.sequence + 1, run: left, ..*page };
-        write_state(member, place, volume, (page, &[])).await?;
+        write_state(member, place, volume, page, &[]).await?;
         flush(rt, member).await?;
     }
     Ok(())
@@ -206,7 +208,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     pub(super) async fn apply_batch(&self, epochs: &Epochs) -> Result<()> {
         let (member, volume) = (self.member(epochs.device()), self.devices.superblock().volume);
         let run = epochs.disk.get().run;
-        let Batch { left, parts } = Batch::read(member, (&epochs.place, volume), &self.shape, run).await?;
+        let Batch { left, parts } = Batch::read(member, &epochs.place, volume, &self.shape, run).await?;
         let newest = left.first.saturating_sub(1);
         let ranges: Vec<Range<Bytes>> = parts.iter().map(|(range, _)| range.clone()).collect();
         // Elsewhere the image has newer bytes, or gets newer bytes from a later segment.

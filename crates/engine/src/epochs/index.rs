@@ -52,14 +52,15 @@ impl Index {
     /// For an index page that is unreadable or damaged.
     pub async fn read<D: Device>(
         member: &Member<D>,
-        (place, volume): (&Place, Uuid),
+        place: &Place,
+        volume: Uuid,
         mut run: Run,
         end: Bytes,
     ) -> Result<Index> {
         let mut index = Index::default();
         while run.segments > 0 {
             let arena = Arena::new(LONGEST_SEGMENT);
-            let (segments, left) = read_segments(member, (place, volume), run, &arena, end).await?;
+            let (segments, left) = read_segments(member, place, volume, run, &arena, end).await?;
             for segment in segments {
                 let mut at = place.ring_offset() + segment.at + PAGE;
                 for entry in segment.entries {

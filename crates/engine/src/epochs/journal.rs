@@ -82,7 +82,8 @@ pub(super) async fn state_or_void<D: Device>(
 /// is damaged or unreadable and may say so.
 pub(super) async fn is_void_alone<D: Device>(
     member: &Member<D>,
-    (place, volume): (&Place, Uuid),
+    place: &Place,
+    volume: Uuid,
     newest: &StatePage,
 ) -> bool {
     let (buf, _) = read_states(member, place).await;
@@ -148,7 +149,8 @@ pub(super) async fn write_state<D: Device>(
     member: &Member<D>,
     place: &Place,
     volume: Uuid,
-    (page, applied): (&StatePage, &[u8]),
+    page: &StatePage,
+    applied: &[u8],
 ) -> Result<()> {
     let buf = Arena::new(PAGE).alloc(PAGE).await;
     buf.copy_from_slice(Bytes::ZERO, &encode_state(volume, page, applied));
@@ -198,7 +200,8 @@ impl Segment {
 /// the start of the next segment.
 pub(super) async fn read_segments<D: Device>(
     member: &Member<D>,
-    (place, volume): (&Place, Uuid),
+    place: &Place,
+    volume: Uuid,
     run: Run,
     arena: &Arena,
     end: Bytes,
@@ -274,7 +277,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     pub(super) async fn write_segment(
         &self,
         place: &Place,
-        (number, at): (u64, Bytes),
+        number: u64,
+        at: Bytes,
         captured: &[Captured],
     ) -> Result<Bytes> {
         let stored: Bytes = captured.iter().filter_map(|c| c.bytes.as_ref()).map(Buf::len).sum();

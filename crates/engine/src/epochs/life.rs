@@ -21,7 +21,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if !self.member(epochs.device()).is_written() {
             return Ok(());
         }
-        match self.open_image(epochs, (adopted, repair)).await {
+        match self.open_image(epochs, adopted, repair).await {
             Ok(()) => Ok(()),
             Err(error) => self.give_up(epochs.device(), error).await,
         }
@@ -30,23 +30,23 @@ impl<R: Runtime, D: Device> Core<R, D> {
     async fn open_image(
         self: &Rc<Self>,
         epochs: &Epochs,
-        (adopted, repair): (Option<Adopted>, bool),
+        adopted: Option<Adopted>,
+        repair: bool,
     ) -> Result<()> {
         let member = self.member(epochs.device());
         let superblock = self.devices.superblock().clone();
-        let volume = superblock.volume;
         let mut page = state_or_void(member, &epochs.place, &superblock).await?;
         epochs.begin_at(page);
-        if page.run.segments > 0 && self.open_recovered(epochs, page, (adopted, repair)).await? {
+        if page.run.segments > 0 && self.open_recovered(epochs, page, adopted, repair).await? {
             return Ok(());
         }
         self.forget_recovery().await?;
-        let place = (&epochs.place, volume);
         // If a device is lacking, guests may have changed data in the image: no older journal may be applied
         // over their changes.
         let is_whole = !self.devices.iter().any(Member::is_lacking) && !self.has_home_in_image(epochs);
         if is_whole {
-            let applied = apply_all(&self.rt, member, place, &self.shape, &mut page).await;
+            let place = &epochs.place;
+            let applied = apply_all(&self.rt, member, place, superblock.volume, &self.shape, &mut page).await;
             epochs.begin_at(page);
             if let Err(error) = applied {
                 // The volume has all data elsewhere.
@@ -143,7 +143,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     async fn have_both_say_void(&self, epochs: &Epochs) -> Result<()> {
         let (member, volume) = (self.member(epochs.device()), self.devices.superblock().volume);
         for _ in 0..STATE_PAGES {
-            if is_void_alone(member, (&epochs.place, volume), &epochs.disk.get()).await {
+            if is_void_alone(member, &epochs.place, volume, &epochs.disk.get()).await {
                 self.say_void(epochs).await?;
             }
         }

@@ -78,8 +78,8 @@ pub(crate) async fn damaged_extents<D: Device>(
     if page.state != State::Recovered {
         return Ok(Vec::new());
     }
-    let (from, end) = ((&place, superblock.volume), shape.extent_size * u64::from(shape.extents()));
-    let index = Index::read(member, from, page.run, end).await?;
+    let end = shape.extent_size * u64::from(shape.extents());
+    let index = Index::read(member, &place, superblock.volume, page.run, end).await?;
     let applied = applied_of(member, &place, superblock.volume).await?;
     Ok(Unapplied::new(index, shape.extent_size, &applied, |extent| lost.contains(&extent)).damaged_extents())
 }
@@ -110,7 +110,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         &self,
         epochs: &Epochs,
         page: StatePage,
-        (adopted, repair): (Option<Adopted>, bool),
+        adopted: Option<Adopted>,
+        repair: bool,
     ) -> Result<bool> {
         let (member, volume) = (self.member(epochs.device()), self.devices.superblock().volume);
         let applied = match (page.state, &adopted) {
@@ -126,7 +127,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         };
         let index = match adopted {
             Some(adopted) => adopted.index,
-            None => Index::read(member, (&epochs.place, volume), page.run, self.image_len()).await?,
+            None => Index::read(member, &epochs.place, volume, page.run, self.image_len()).await?,
         };
         let with = |index| {
             let lost = self.state.borrow().map.lost();
@@ -228,7 +229,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         match (self.wait_for_bit(epochs, &unapplied, bit).await, whole) {
             (Err(error), Some(whole)) => {
-                self.apply_whole(epochs, &unapplied, (extent, bit), &whole, error).await
+                self.apply_whole(epochs, &unapplied, extent, bit, &whole, error).await
             }
             (applied, _) => applied,
         }
@@ -253,7 +254,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         &self,
         epochs: &Epochs,
         unapplied: &Unapplied,
-        (extent, bit): (ExtentId, usize),
+        extent: ExtentId,
+        bit: usize,
         whole: &Whole,
         error: Error,
     ) -> Result<()> {

@@ -94,7 +94,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             _ => Vec::new(),
         };
         let done = async {
-            write_state(member, &epochs.place, volume, (&page, &applied)).await?;
+            write_state(member, &epochs.place, volume, &page, &applied).await?;
             self.flush_image(epochs).await
         };
         let done = done.await;
@@ -413,7 +413,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
             if result.is_ok() {
                 let (number, at) = (first + u64::from(written.segments), written.next);
-                match self.write_segment(&epochs.place, (number, at), &taken).await {
+                match self.write_segment(&epochs.place, number, at, &taken).await {
                     Ok(len) => {
                         let next = next_place(at + len, epochs.place.ring());
                         free -= if next < at { epochs.place.ring() - at } else { len };
