@@ -16,7 +16,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// guest sees older bytes on the second copy after newer bytes from the home.
     pub(super) fn is_second_needed(
         &self,
-        (extent, range): (ExtentId, &Range<Bytes>),
+        extent: ExtentId,
+        range: &Range<Bytes>,
         entry: &Entry,
         results: &[(SlotNumber, Result<()>)],
     ) -> bool {

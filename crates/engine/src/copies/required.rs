@@ -238,7 +238,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         extent: ExtentId,
         entry: Entry,
         range: &Range<Bytes>,
-        (from, origin): (Option<&Buf>, Origin),
+        from: Option<&Buf>,
+        origin: Origin,
         timing: Timing,
     ) -> Result<Entry> {
         if entry.second == SlotNumber::NONE {
@@ -300,17 +301,17 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let slots = [entry.home, entry.second].into_iter().filter(|&slot| wanted(slot));
         let deadline = if both_current() { Deadline::Copied } else { Deadline::Only };
         let writes = slots.map(async |slot| {
-            (slot, self.write_slot_by(slot, range, from, entry.valid, (origin, deadline)).await)
+            (slot, self.write_slot_by(slot, range, from, entry.valid, origin, deadline).await)
         });
         let mut results = join_all(writes).await;
-        if later && self.is_second_needed((extent, range), &entry, &results) {
+        if later && self.is_second_needed(extent, range, &entry, &results) {
             let written = async {
                 self.leave_home(&entry, &results, keeps_epochs).await?;
-                self.write_slot_by(entry.second, range, from, entry.valid, (origin, Deadline::Only)).await
+                self.write_slot_by(entry.second, range, from, entry.valid, origin, Deadline::Only).await
             };
             results.push((entry.second, written.await));
         }
-        let mut settled = self.settle((extent, range), entry, &results);
+        let mut settled = self.settle(extent, range, entry, &results);
         if let Ok(now) = &settled
             && now.home == entry.second
             && self.state.borrow().behind.lacks_flushed(extent)
@@ -319,7 +320,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             // the second copy replaces the home.
             let (member, device) = (self.locate(now.home).0, self.device_of(now.home));
             settled = match member.flush(&self.rt).await {
-                Ok(_) => self.settle((extent, range), entry, &results),
+                Ok(_) => self.settle(extent, range, entry, &results),
                 Err(error) => {
                     let error = Error::io(format_args!("{} could not flush", self.describe(device)), &error);
                     self.lose(device, error.clone()).and(Err(error))
@@ -372,7 +373,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         // The state of a device that is not current covers its missed writes.
         self.record_states().await?;
         // A device may have been excluded meanwhile; the exclusion does not know of a new extent in no map.
-        self.settle((extent, range), settled, &results)
+        self.settle(extent, range, settled, &results)
     }
 
     /// Commits the pending move of a home before the second copy misses a write. Returns the new entry: the
@@ -420,7 +421,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Returns the entry after a write to both copies; an error if no current copy has the write.
     fn settle(
         &self,
-        (extent, range): (ExtentId, &Range<Bytes>),
+        extent: ExtentId,
+        range: &Range<Bytes>,
         entry: Entry,
         results: &[(SlotNumber, Result<()>)],
     ) -> Result<Entry> {

@@ -117,13 +117,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
         run: &Run,
         piece: &Piece,
         from: &Buf,
-        by: (Origin, Deadline),
+        origin: Origin,
+        deadline: Deadline,
     ) -> Result<()> {
         let range = &run.piece.range;
         let part = from.slice(range.start - piece.range.start..range.end - piece.range.start);
         let start = self.shape.block_size * u64::from(run.place) + range.start % self.shape.block_size;
         // All of a block slot counts as valid: if the device needs whole sectors, edges are read first.
-        self.write_slot_by(run.slot, &(start..start + part.len()), Some(&part), u16::MAX, by).await
+        let within = start..start + part.len();
+        self.write_slot_by(run.slot, &within, Some(&part), u16::MAX, origin, deadline).await
     }
 
     /// Iterates over the blocks of a run with their block slots.

@@ -187,14 +187,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
         member: &Member<D>,
         at: Bytes,
         into: &Buf,
-        (origin, deadline): (Origin, Deadline),
+        origin: Origin,
+        deadline: Deadline,
     ) -> Result<()> {
         let is_image = |unapplied: &Rc<Unapplied>| {
             let is_it = self.epochs.as_ref().is_some_and(|epochs| epochs.device() == member.id);
             is_it && unapplied.bit_of(self.shape.extent_of(at - member.entry.slots_offset)).is_some()
         };
         let Some(unapplied) = self.unapplied().filter(is_image) else {
-            return self.read_place(member, at, into, (origin, deadline)).await;
+            return self.read_place(member, at, into, origin, deadline).await;
         };
         let start = at - member.entry.slots_offset;
         let range = start..start + into.len();
@@ -205,10 +206,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
             match lies {
                 Lies::Zeros => part.fill_zero(),
                 Lies::Damaged => return Err(nowhere(&(at..end))),
-                Lies::InJournal(place) => self.read_place(member, place, &part, (origin, deadline)).await?,
+                Lies::InJournal(place) => self.read_place(member, place, &part, origin, deadline).await?,
                 Lies::InPlace => {
                     let place = member.entry.slots_offset + at;
-                    self.read_place(member, place, &part, (origin, deadline)).await?;
+                    self.read_place(member, place, &part, origin, deadline).await?;
                 }
             }
             at = end;

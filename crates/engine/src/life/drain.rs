@@ -252,10 +252,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let _room = self.reserve(run.extents.len()).await?;
         let bytes = self.buffer(&self.buffers.runs, all).await?;
         let devices: Vec<DeviceId> = run.source.into_iter().chain([target]).collect();
-        let _turn = self.take_turn(Mover::Engine, &devices, (run.extents.len() as u32, all)).await;
+        let _turn = self.take_turn(Mover::Engine, &devices, run.extents.len() as u32, all).await;
         let works = run.extents.iter().zip(0..).map(|(&extent, place)| {
             let bytes = bytes.slice(len * place..len * (place + 1));
-            self.move_off(extent, (device, target), bytes)
+            self.move_off(extent, device, target, bytes)
         });
         join_all(works).await.into_iter().collect()
     }
@@ -264,7 +264,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     async fn move_off(
         self: &Rc<Self>,
         extent: ExtentId,
-        (device, target): (DeviceId, DeviceId),
+        device: DeviceId,
+        target: DeviceId,
         bytes: Buf,
     ) -> Result<()> {
         let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
@@ -276,7 +277,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let is_there = self.member(device).is_current();
         let source = if is_there { leaves } else { stays };
         let states = self.devices.changes();
-        let copied = self.copy_off((extent, before), (source, slot), &bytes).await;
+        let copied = self.copy_off(extent, before, source, slot, &bytes).await;
         let mut state = self.state.borrow_mut();
         let whole = copied.is_ok() && self.devices.changes() == states;
         let target = state.space.locate(slot).expect("a slot that was taken exists").device;
@@ -365,8 +366,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// journal says that the copies may differ.
     async fn copy_off(
         self: &Rc<Self>,
-        (extent, entry): (ExtentId, Entry),
-        (source, target): (SlotNumber, SlotNumber),
+        extent: ExtentId,
+        entry: Entry,
+        source: SlotNumber,
+        target: SlotNumber,
         bytes: &Buf,
     ) -> Result<Bytes> {
         let (mut at, mut copied) = (Bytes::ZERO, Bytes::ZERO);

@@ -260,7 +260,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let len = pieces.iter().fold(Bytes::ZERO, |sum, piece| sum + (piece.end - piece.start));
         let bytes = self.buffer(&self.buffers.runs, len).await?;
         let devices: Vec<DeviceId> = devices.into_iter().collect();
-        let _turn = self.take_turn(mover, &devices, (pieces.len() as u32, len)).await;
+        let _turn = self.take_turn(mover, &devices, pieces.len() as u32, len).await;
         let mut place = Bytes::ZERO;
         let works = pieces.iter().map(|piece| {
             let len = piece.end - piece.start;
@@ -282,7 +282,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         bytes: Buf,
         mover: Mover,
     ) -> Result<bool> {
-        let error = match self.resync_piece(piece, bytes.clone(), (mover, OnBadPlace::Fail)).await {
+        let error = match self.resync_piece(piece, bytes.clone(), mover, OnBadPlace::Fail).await {
             Err(error) if self.is_left_undecided(piece) => error,
             done => return done,
         };
@@ -299,7 +299,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let part = at..(at + PART).min(piece.end);
             let bytes = bytes.slice(at - piece.start..part.end - piece.start);
             at = part.end;
-            match self.resync_piece(&part, bytes, (mover, OnBadPlace::GoOn)).await {
+            match self.resync_piece(&part, bytes, mover, OnBadPlace::GoOn).await {
                 Ok(is_alike) => all = all.map(|all| all && is_alike),
                 Err(_) => all = Err(error.clone()),
             }
@@ -312,7 +312,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self: &Rc<Self>,
         piece: &Range<Bytes>,
         bytes: Buf,
-        (mover, on_bad_place): (Mover, OnBadPlace),
+        mover: Mover,
+        on_bad_place: OnBadPlace,
     ) -> Result<bool> {
         let extent = self.shape.extent_of(piece.start);
         let (span, start) = (self.shape.span_of(extent), self.shape.bytes_of(extent).start);
@@ -348,10 +349,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
                         let part = bytes.slice(Bytes::ZERO..done.end - done.start);
                         let within = done.start - start..end;
                         let copied = match is_undecided {
-                            true => self.copy_undecided((extent, entry), &within, &part, on_bad_place).await,
+                            true => self.copy_undecided(extent, entry, &within, &part, on_bad_place).await,
                             false => {
-                                let copies = (extent, copies.current, target);
-                                self.copy_behind(copies, within, &part, mover).await
+                                let source = copies.current;
+                                self.copy_behind(extent, source, target, within, &part, mover).await
                             }
                         };
                         if let Err(error) = copied {
@@ -403,7 +404,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Copies a range from the current copy of an extent to the other. The caller holds the extent's lock.
     async fn copy_behind(
         self: &Rc<Self>,
-        (extent, source, target): (ExtentId, SlotNumber, SlotNumber),
+        extent: ExtentId,
+        source: SlotNumber,
+        target: SlotNumber,
         range: Range<Bytes>,
         bytes: &Buf,
         mover: Mover,

@@ -224,7 +224,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let beside = self.beside(&piece);
         // A read must not return a write that only one copy has: a later read could return older bytes.
         self.guests.ranges.wait(piece.extent.0, &piece.range).await;
-        self.read_copies_by(&piece, &into, passes_clean, (Origin::Guest, Deadline::Only)).await?;
+        self.read_copies_by(&piece, &into, passes_clean, Origin::Guest, Deadline::Only).await?;
         drop(guard);
         self.promote_read(&piece, &into, admit, beside);
         Ok(())
@@ -298,9 +298,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         };
         let whole = self.whole(piece.extent);
         let buf = buf.filter(|_| !self.is_held_up(&whole));
-        let of_guest = (Origin::Guest, Deadline::Only);
+        let (origin, deadline) = (Origin::Guest, Deadline::Only);
         let Some(buf) = buf else {
-            return Box::pin(self.read_copies_by(piece, into, passes_clean, of_guest)).await;
+            return Box::pin(self.read_copies_by(piece, into, passes_clean, origin, deadline)).await;
         };
         let changes = self.devices.changes();
         let entry = self.state.borrow().map.get(piece.extent);
@@ -315,14 +315,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
             // Bytes beyond the guest's piece may lie on a device that does not answer.
             None => {
-                let by = (Origin::Guest, Deadline::Brief);
-                Box::pin(self.read_copies_by(&whole, &buf, passes_clean, by)).await
+                let read = self.read_copies_by(&whole, &buf, passes_clean, Origin::Guest, Deadline::Brief);
+                Box::pin(read).await
             }
         };
         // A device that failed meanwhile may have returned bytes older than its lost writes.
         if read.is_err() || self.devices.changes() != changes {
             drop(buf);
-            return Box::pin(self.read_copies_by(piece, into, passes_clean, of_guest)).await;
+            return Box::pin(self.read_copies_by(piece, into, passes_clean, origin, deadline)).await;
         }
         into.copy_from(Bytes::ZERO, &buf.slice(piece.range.clone()));
         self.guests.cache.borrow_mut().insert(piece.extent, buf);
@@ -338,7 +338,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// the lock.
     pub async fn read_copies(self: &Rc<Self>, piece: &Piece, into: &Buf, origin: Origin) -> Result<()> {
         let deadline = if origin == Origin::Guest { Deadline::Only } else { Deadline::Brief };
-        self.read_copies_by(piece, into, false, (origin, deadline)).await
+        self.read_copies_by(piece, into, false, origin, deadline).await
     }
 
     /// Like [`Core::read_copies`], with a deadline for dirty copies. With `passes_clean`, clean extra copies
@@ -348,16 +348,17 @@ impl<R: Runtime, D: Device> Core<R, D> {
         piece: &Piece,
         into: &Buf,
         passes_clean: bool,
-        by: (Origin, Deadline),
+        origin: Origin,
+        deadline: Deadline,
     ) -> Result<()> {
         if passes_clean {
-            let read = self.read_parts(piece, into, true, by).await;
+            let read = self.read_parts(piece, into, true, origin, deadline).await;
             // A late device may still fill the buffer, so no second read may use the buffer.
             if read.is_ok() || self.refuse_late().is_err() {
                 return read;
             }
         }
-        self.read_parts(piece, into, false, by).await
+        self.read_parts(piece, into, false, origin, deadline).await
     }
 
     async fn read_parts(
@@ -365,17 +366,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
         piece: &Piece,
         into: &Buf,
         passes_clean: bool,
-        by: (Origin, Deadline),
+        origin: Origin,
+        deadline: Deadline,
     ) -> Result<()> {
         let (.., end) = self.source_at(piece, piece.range.start, passes_clean);
         if end == piece.range.end {
-            return self.read_part(piece, into, passes_clean, by).await;
+            return self.read_part(piece, into, passes_clean, origin, deadline).await;
         }
         let parts = self.parts_of(piece, passes_clean);
         let reads = parts.iter().map(async |part| {
             let range = &part.piece.range;
             let into = into.slice(range.start - piece.range.start..range.end - piece.range.start);
-            self.read_part(&part.piece, &into, part.passes_clean, by).await
+            self.read_part(&part.piece, &into, part.passes_clean, origin, deadline).await
         });
         join_all(reads).await.into_iter().collect()
     }
@@ -413,7 +415,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         piece: &Piece,
         into: &Buf,
         passes_clean: bool,
-        (origin, deadline): (Origin, Deadline),
+        origin: Origin,
+        deadline: Deadline,
     ) -> Result<()> {
         let mut at = piece.range.start;
         while at < piece.range.end {
@@ -433,7 +436,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                         true => match self
                             .check_extra_kept(&Piece { extent: piece.extent, range: at..end }, &extra)
                         {
-                            Ok(()) => self.read_slot_by(extra.slot, range, &part, (origin, deadline)).await,
+                            Ok(()) => self.read_slot_by(extra.slot, range, &part, origin, deadline).await,
                             Err(error) => Err(error),
                         },
                         false if self.answers_later(extra.slot, entry.home) => {

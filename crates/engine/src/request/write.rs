@@ -142,7 +142,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.update_cache(piece, from, guard.mode(), &written);
             return written;
         }
-        Box::pin(self.write_differing(piece, from, (entry, Placed { target, timing, request }), guard)).await
+        Box::pin(self.write_differing(piece, from, entry, Placed { target, timing, request }, guard)).await
     }
 
     /// Writes through to the memory cache. A cached extent is locked exclusive.
@@ -164,7 +164,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self: &Rc<Self>,
         piece: &Piece,
         from: &Buf,
-        (entry, placed): (Entry, Placed),
+        entry: Entry,
+        placed: Placed,
         guard: LockGuard,
     ) -> Result<()> {
         let mode = guard.mode();
@@ -178,7 +179,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let was_only = guard.is_only();
             let is_only = || was_only && guard.is_only() || planted(Bug::PastDropsBesideOthers);
             match self.begin_differing(piece).await {
-                Ok(span) => (self.write_further(piece, from, (entry, placed), is_only).await, span),
+                Ok(span) => (self.write_further(piece, from, entry, placed, is_only).await, span),
                 Err(error) => (Err(error), None),
             }
         };
@@ -301,7 +302,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self: &Rc<Self>,
         piece: &Piece,
         from: &Buf,
-        (entry, Placed { target, timing, request }): (Entry, Placed),
+        entry: Entry,
+        Placed { target, timing, request }: Placed,
         is_only: impl Fn() -> bool,
     ) -> Result<Updated> {
         if entry.partly_lost && self.lost_edges(piece, entry.valid) {
@@ -313,7 +315,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             WriteTarget::Home if entry.home == SlotNumber::NONE => self.write_new(piece, request, from).await,
             _ if entry.home == SlotNumber::LOST => self.write_lost(piece, request, from).await,
             WriteTarget::Home => self.write_home(piece, from, entry, timing).await,
-            WriteTarget::HomeAlone => self.write_home_alone(piece, from, (entry, timing), is_only).await,
+            WriteTarget::HomeAlone => self.write_home_alone(piece, from, entry, timing, is_only).await,
             WriteTarget::NewHome(target) => match self.write_moved(piece, from, target).await? {
                 Some(updated) => Ok(updated),
                 None => self.write_home(piece, from, entry, timing).await,
@@ -384,7 +386,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self: &Rc<Self>,
         piece: &Piece,
         from: &Buf,
-        (entry, timing): (Entry, Timing),
+        entry: Entry,
+        timing: Timing,
         is_only: impl Fn() -> bool,
     ) -> Result<Updated> {
         if planted(Bug::PastDropsBeforeHome) {
@@ -411,8 +414,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             SlotNumber::NONE => self.begin_image_change(piece).await?,
             _ => None,
         };
-        let (range, from_guest) = (&piece.range, (Some(from), Origin::Guest));
-        let written = self.write_required(piece.extent, entry, range, from_guest, timing).await;
+        let (extent, range) = (piece.extent, &piece.range);
+        let written = self.write_required(extent, entry, range, Some(from), Origin::Guest, timing).await;
         self.end_differing(lacking);
         written
     }
