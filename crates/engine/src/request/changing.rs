@@ -24,8 +24,8 @@ struct Group {
     ended: Cell<u32>,
 }
 
-/// A change of an extent, until dropped.
-pub(crate) struct Change<'a>(&'a Group);
+/// Mark of a change under way; the change ends when the mark is dropped.
+pub(crate) struct ChangeMark<'a>(&'a Group);
 
 impl Default for Changing {
     fn default() -> Changing {
@@ -37,10 +37,10 @@ impl Changing {
     /// Marks the beginning of a guest's change of an extent. Called before the first byte, under the extent's
     /// lock.
     #[inline]
-    pub fn begin(&self, extent: ExtentId) -> Change<'_> {
+    pub fn begin(&self, extent: ExtentId) -> ChangeMark<'_> {
         let group = self.group(extent);
         group.begun.set(group.begun.get().wrapping_add(1));
-        Change(group)
+        ChangeMark(group)
     }
 
     /// Returns the number of changes so far, or `None` while a change is in flight. Equal answers before and
@@ -55,7 +55,7 @@ impl Changing {
     }
 }
 
-impl Drop for Change<'_> {
+impl Drop for ChangeMark<'_> {
     #[inline]
     fn drop(&mut self) {
         self.0.ended.set(self.0.ended.get().wrapping_add(1));

@@ -70,7 +70,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     #[inline]
     async fn write_change(self: &Rc<Self>, offset: Bytes, from: &Buf) -> Result<()> {
         loop {
-            let change = self.begin_change(from.len()).await;
+            let change = self.admit_change(from.len()).await;
             let were_kept = change.is_some();
             let written = self.write_now(offset, from).await;
             drop(change);
@@ -127,7 +127,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             entry = self.state.borrow().map.get(piece.extent);
             target = if entry.home == SlotNumber::NONE { WriteTarget::Home } else { target };
         }
-        let _change = self.guests.begin_change(piece);
+        let _change = self.guests.mark_change(piece);
         self.state.borrow_mut().disturb(piece.extent);
         let to_home = matches!(target, WriteTarget::Home | WriteTarget::HomeAlone);
         if to_home && self.is_plain(piece, from, &entry) {

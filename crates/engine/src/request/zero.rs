@@ -80,7 +80,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     async fn discard_piece(self: &Rc<Self>, piece: &Piece) -> Result<()> {
         let _room = self.reserve(self.most_records(piece)).await?;
         let _guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
-        let _changing = self.guests.begin_change(piece);
+        let _changing = self.guests.mark_change(piece);
         let differing = self.begin_differing(piece).await?;
         self.guests.cache.borrow_mut().remove(piece.extent);
         self.drop_covered_extras(piece);
@@ -123,7 +123,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if self.has_edges(&piece) && self.is_undecided(&piece) {
             self.decide(&piece, Op::Discard).await?;
         }
-        let change = self.begin_change(piece.len()).await;
+        let change = self.admit_change(piece.len()).await;
         let room = self.reserve(self.most_records(&piece)).await?;
         let guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
         if self.most_records(&piece) > room.records() {
@@ -134,7 +134,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
             return Ok(());
         }
-        let _changing = self.guests.begin_change(&piece);
+        let _changing = self.guests.mark_change(&piece);
         self.state.borrow_mut().disturb(piece.extent);
         let differing = if self.has_edges(&piece) { self.begin_differing(&piece).await? } else { None };
         let (result, lacking) = match self.begin_image_change(&piece).await {
