@@ -42,7 +42,7 @@ pub(crate) use check_cache_tables::check_cache_tables;
 use damage::Damage;
 pub(crate) use forgetful::Forgetful;
 pub(crate) use pages::check_image;
-pub(crate) use pending_log::Changes;
+pub(crate) use pending_log::LoggedChanges;
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -106,7 +106,7 @@ pub(crate) struct Source<'a, D> {
     /// Table of dirty spans of a volume on an adopted disk.
     pub dirty_spans: Option<&'a DirtySpans>,
     /// Changes in the pending log of a daemon that died.
-    pub log: Option<&'a Changes>,
+    pub log: Option<&'a LoggedChanges>,
     /// Devices whose end is gone.
     pub cut: &'a [(DeviceId, String)],
     /// Newest batch that the host has noted as durable; 0 if unknown.

@@ -15,7 +15,7 @@ use braid_runtime::Device;
 use std::collections::BTreeMap;
 
 /// Changes of a log, in the order in which they were made.
-pub(crate) struct Changes {
+pub(crate) struct LoggedChanges {
     pub records: Vec<Record>,
     /// Newest journal batch that was durable.
     pub newest: u64,
@@ -37,7 +37,7 @@ pub(super) struct Left(Vec<SlotNumber>);
 /// blocks, or the reason why the log does not count.
 pub(super) fn apply<D: Device>(
     source: &Source<'_, D>,
-    changes: &Changes,
+    changes: &LoggedChanges,
     spans: &pages::Spans,
     state: &mut State,
 ) -> Result<std::result::Result<(u64, Left), String>> {
@@ -83,7 +83,7 @@ pub(super) fn claim_left(state: &mut State, Left(slots): Left) {
 
 fn last<D: Device>(
     source: &Source<'_, D>,
-    changes: &Changes,
+    changes: &LoggedChanges,
     state: &State,
 ) -> std::result::Result<Last, String> {
     let (superblock, shape) = (source.superblock, Shape::of(source.superblock));
