@@ -30,7 +30,7 @@ use crate::open::lost_at_end;
 use crate::planted::{Bug, planted};
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
-use batches::{Batches, Found};
+use batches::{Batches, FoundBatch};
 use braid_base::{Bytes, DeviceId, ExtentId};
 use braid_format::intent_page::Difference;
 use braid_format::journal::{Extra, Record};
@@ -190,7 +190,7 @@ pub(crate) async fn recover<D: Device>(source: &Source<'_, D>, state: &mut State
         },
         None => None,
     };
-    let writes_back = state.extras.dirty() > 0 || batches.live.iter().any(Found::writes_back);
+    let writes_back = state.extras.dirty() > 0 || batches.live.iter().any(FoundBatch::writes_back);
     recovery.lost = damage.give_up(source.superblock, state, &pages, writes_back);
     let is_new = |extent: &ExtentId| recovery.lost.binary_search(extent).is_err();
     let listed: Vec<ExtentId> = listed.into_iter().filter(is_new).collect();
@@ -298,7 +298,7 @@ fn gaps<D: Device>(source: &Source<'_, D>, batches: &Batches) -> Vec<Gap> {
     let is_current = |device: DeviceId| source.members[device.index()].is_current();
     let replicas = rings(source.superblock, is_current).into_iter().map(|(device, _)| device);
     let current: Vec<DeviceId> = replicas.filter(|device| is_current(*device)).collect();
-    let of_batch = |batch: &Found| {
+    let of_batch = |batch: &FoundBatch| {
         let lacking = current.iter().filter(|device| !batch.on.contains(device));
         let gap = |&to| Gap { from: batch.on[0], to, place: batch.place, room: batch.room() };
         lacking.map(gap).collect::<Vec<_>>()

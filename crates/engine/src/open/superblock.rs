@@ -14,7 +14,7 @@ use std::io;
 use std::rc::Rc;
 
 /// Result of reading all superblock copies on one device.
-pub(crate) struct Found {
+pub(crate) struct FoundSuperblock {
     /// The newest valid copy.
     pub header: Header,
     /// Places of damaged or foreign copies.
@@ -23,7 +23,7 @@ pub(crate) struct Found {
     pub end: End,
 }
 
-impl Found {
+impl FoundSuperblock {
     /// Place of the last copy, on a device that lost data with its end.
     pub fn lost_end(&self) -> Option<Bytes> {
         self.damaged.last().copied().filter(|_| cut::is_lost(&self.header, self.end))
@@ -31,7 +31,7 @@ impl Found {
 }
 
 /// Reads the superblock of a device. The error distinguishes foreign, damaged, and newer-version devices.
-pub(super) async fn read_superblock<D: Device>(device: &D, name: &str) -> Result<Found> {
+pub(super) async fn read_superblock<D: Device>(device: &D, name: &str) -> Result<FoundSuperblock> {
     let size = device.geometry().size;
     if size < SMALLEST_DEVICE {
         let problem =
@@ -75,7 +75,7 @@ pub(super) async fn read_superblock<D: Device>(device: &D, name: &str) -> Result
         true => End::Absent,
         false => End::There,
     };
-    Ok(Found { header, damaged, end })
+    Ok(FoundSuperblock { header, damaged, end })
 }
 
 /// Possible layouts of a device. The last copy, at the same place in both layouts, decides. Guests' bytes lie
@@ -174,7 +174,7 @@ pub(crate) async fn ask_superblock<R: Runtime, D: Device>(
     rt: &R,
     device: &Rc<D>,
     name: &str,
-) -> Result<Found> {
+) -> Result<FoundSuperblock> {
     let (device, own) = (device.clone(), name.to_owned());
     answered(rt, name, async move { read_superblock(&*device, &own).await }).await?
 }

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 /// A batch to replay.
-pub(super) struct Found {
+pub(super) struct FoundBatch {
     pub sequence: u64,
     epoch: u64,
     tail: u64,
@@ -30,7 +30,7 @@ pub(super) struct Found {
     pub previous: Option<Vec<ExtentId>>,
 }
 
-impl Found {
+impl FoundBatch {
     /// True if the batch has records of dirty cached copies.
     pub fn writes_back(&self) -> bool {
         self.records.iter().any(|record| matches!(record, Record::Extra(_, Some(extra)) if extra.dirty))
@@ -46,7 +46,7 @@ impl Found {
 #[derive(Default)]
 pub(super) struct Batches {
     /// Batches found, from the oldest to replay to the newest.
-    pub live: Vec<Found>,
+    pub live: Vec<FoundBatch>,
     /// Batches needed and not found, with their changed extents; none if unknown.
     pub lost: Vec<(u64, Option<Vec<ExtentId>>)>,
     /// Contents that no version of Braid writes.
@@ -82,7 +82,7 @@ impl Batches {
 /// Searches the journal.
 pub(super) async fn find<D: Device>(source: &Source<'_, D>) -> Result<Batches> {
     let superblock = source.superblock;
-    let mut all: BTreeMap<u64, Found> = BTreeMap::new();
+    let mut all: BTreeMap<u64, FoundBatch> = BTreeMap::new();
     let mut batches = Batches::default();
     let replicas = rings(superblock, |device| source.members[device.index()].is_current());
     let len = superblock.journal().map_or(Bytes::ZERO, |region| region.len);
@@ -209,7 +209,7 @@ async fn read_proof<D: Device>(
 async fn search<D: Device>(
     source: &Source<'_, D>,
     ring: &PatientReader<'_, D>,
-    all: &mut BTreeMap<u64, Found>,
+    all: &mut BTreeMap<u64, FoundBatch>,
     problem: &mut Option<String>,
 ) -> Result<()> {
     // A batch may reach from one piece of reading into the next: the buffer holds two adjacent pieces.
@@ -241,7 +241,7 @@ async fn search<D: Device>(
             let records: std::result::Result<Vec<Record>, _> = journal::records(batch, &header).collect();
             match records {
                 Ok(records) => {
-                    let found = Found {
+                    let found = FoundBatch {
                         sequence: header.sequence,
                         epoch: header.epoch,
                         tail: header.tail,
