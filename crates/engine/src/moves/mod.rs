@@ -24,7 +24,7 @@ use braid_policy::{Move, Origin, Outcome, Plan};
 use braid_runtime::{Device, Runtime, join_all};
 use pace::Pace;
 use progress::Progress;
-use runs::{Job, Queue, Run};
+use runs::{MigrationRun, MoveTask, Queue};
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -244,19 +244,19 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 || plan.until < Nanos::MAX && self.rt.now() >= plan.until
                 || self.must_yield()
         };
-        while let Some((job, _claim)) = self.next_job(plan.until, over).await {
+        while let Some((job, _claim)) = self.next_task(plan.until, over).await {
             match job {
-                Job::One(job) => {
+                MoveTask::One(job) => {
                     // A failed move changes nothing. The device that failed counts the error.
                     let outcome = self.run_move(job, Mover::Plan).await.unwrap_or(Outcome::Failed);
                     self.end_move(&job, outcome, plan.policy_changes);
                 }
-                Job::Run(run) => self.run_run(&run, plan.policy_changes).await,
+                MoveTask::Run(run) => self.run_run(&run, plan.policy_changes).await,
             }
         }
     }
 
-    async fn run_run(self: &Rc<Self>, run: &Run, policy_changes: u64) {
+    async fn run_run(self: &Rc<Self>, run: &MigrationRun, policy_changes: u64) {
         let target = run.target;
         self.moves.moving.set(self.moves.moving.get() + 1);
         self.migrate(run, |extent, outcome| {
@@ -273,7 +273,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let outcome = match job {
             Move::Migrate { extent, target } => {
                 let outcome = Cell::new(Outcome::Stopped);
-                self.migrate(&Run { extents: vec![extent], target }, |_, o| outcome.set(o)).await;
+                self.migrate(&MigrationRun { extents: vec![extent], target }, |_, o| outcome.set(o)).await;
                 Ok(outcome.get())
             }
             Move::Mirror { extent, target } => self.mirror(extent, target, mover).await,

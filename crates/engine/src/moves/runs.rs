@@ -9,16 +9,16 @@ use braid_base::{Bytes, DeviceId, ExtentId, Slot};
 use braid_policy::Move;
 use std::collections::VecDeque;
 
-/// Unit of work of one task.
+/// Moves that one task executes.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Job {
+pub(crate) enum MoveTask {
     One(Move),
-    Run(Run),
+    Run(MigrationRun),
 }
 
 /// Migrations of adjacent extents of one device to another device.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Run {
+pub(crate) struct MigrationRun {
     /// In the order of their slots.
     pub extents: Vec<ExtentId>,
     pub target: DeviceId,
@@ -29,7 +29,7 @@ pub(crate) struct Queue {
     /// In the policy's order.
     moves: VecDeque<Move>,
     /// The first moves, in the order of execution.
-    next: VecDeque<Job>,
+    next: VecDeque<MoveTask>,
     /// Most extents in a run.
     longest: usize,
 }
@@ -42,20 +42,20 @@ const LONGEST: Bytes = Bytes(1 << 20);
 /// The longest run, and the longest request, of a plan that yields to guests.
 pub(super) const LONGEST_YIELDING: Bytes = Bytes(256 << 10);
 
-impl Job {
+impl MoveTask {
     /// Returns the number of moves.
     pub fn len(&self) -> usize {
         match self {
-            Job::One(_) => 1,
-            Job::Run(run) => run.extents.len(),
+            MoveTask::One(_) => 1,
+            MoveTask::Run(run) => run.extents.len(),
         }
     }
 
     /// Returns the moves as the policy named them.
     pub fn moves(&self) -> Vec<Move> {
         match self {
-            Job::One(job) => vec![*job],
-            Job::Run(Run { extents, target }) => {
+            MoveTask::One(job) => vec![*job],
+            MoveTask::Run(MigrationRun { extents, target }) => {
                 extents.iter().map(|&extent| Move::Migrate { extent, target: *target }).collect()
             }
         }
@@ -71,15 +71,15 @@ impl Queue {
 
     /// Returns the number of moves that have not begun.
     pub fn len(&self) -> usize {
-        self.moves.len() + self.next.iter().map(Job::len).sum::<usize>()
+        self.moves.len() + self.next.iter().map(MoveTask::len).sum::<usize>()
     }
 
     /// Takes the first job that is `ready`. `slot` returns the slot of an extent's home.
     pub fn take(
         &mut self,
         slot: impl Fn(ExtentId) -> Option<Slot>,
-        ready: impl FnMut(&Job) -> bool,
-    ) -> Option<Job> {
+        ready: impl FnMut(&MoveTask) -> bool,
+    ) -> Option<MoveTask> {
         if self.next.is_empty() {
             self.sort(slot);
         }
@@ -99,26 +99,26 @@ impl Queue {
         for job in self.moves.drain(..SORTED.min(self.moves.len())) {
             match job {
                 Move::Migrate { extent, target } => migrations.push((slot(extent), extent, target)),
-                _ => self.next.push_back(Job::One(job)),
+                _ => self.next.push_back(MoveTask::One(job)),
             }
         }
         // Extents without a home come first: their moves end at once.
         migrations.sort_by_key(|&(slot, ..)| slot.map(|slot| (slot.device, slot.index)));
-        let mut sources: Vec<VecDeque<Run>> = Vec::new();
+        let mut sources: Vec<VecDeque<MigrationRun>> = Vec::new();
         for from_one in migrations.chunk_by(|(a, ..), (b, ..)| a.map(|s| s.device) == b.map(|s| s.device)) {
             let beside = |(a, _, to): &Migration, (b, _, other): &Migration| {
                 let index = |slot: &Option<Slot>| slot.map(|slot| slot.index);
                 to == other && a.is_some() && index(a).map(|index| index + 1) == index(b)
             };
             let chunks = from_one.chunk_by(beside).flat_map(|chunk| chunk.chunks(self.longest));
-            let run = |chunk: &[Migration]| Run {
+            let run = |chunk: &[Migration]| MigrationRun {
                 extents: chunk.iter().map(|&(_, extent, _)| extent).collect(),
                 target: chunk[0].2,
             };
             sources.push(chunks.map(run).collect());
         }
         while sources.iter().any(|runs| !runs.is_empty()) {
-            self.next.extend(sources.iter_mut().filter_map(VecDeque::pop_front).map(Job::Run));
+            self.next.extend(sources.iter_mut().filter_map(VecDeque::pop_front).map(MoveTask::Run));
         }
     }
 }
@@ -149,8 +149,8 @@ mod tests {
         let mut queue = Queue::new(moves, KIB * 256, false);
         let next = std::iter::from_fn(|| queue.take(slot, |_| true));
         next.map(|job| match job {
-            Job::One(_) => Vec::new(),
-            Job::Run(run) => run.extents.iter().map(|extent| extent.0).collect(),
+            MoveTask::One(_) => Vec::new(),
+            MoveTask::Run(run) => run.extents.iter().map(|extent| extent.0).collect(),
         })
         .collect()
     }
