@@ -1,7 +1,7 @@
 //! Extra copies: made by reads that a policy admits, updated by writes, dirty under write-back, and evicted
 //! at any time once clean.
 
-use super::runs::Run;
+use super::runs::BlockRun;
 use super::{Deadline, Member};
 use crate::core::Core;
 use crate::map::State;
@@ -186,7 +186,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Fills a new block slot with the guest's bytes, and with the block's earlier bytes around the guest's
     /// range.
-    async fn fill_block(self: &Rc<Self>, run: &Run, piece: &Piece, from: &Buf) -> Result<()> {
+    async fn fill_block(self: &Rc<Self>, run: &BlockRun, piece: &Piece, from: &Buf) -> Result<()> {
         let range = &run.piece.range;
         let whole = self.shape.range_of(self.shape.block_of(piece.extent, range.start));
         let bytes = self.buffers.blocks.alloc(whole.len()).await;

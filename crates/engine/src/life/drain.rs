@@ -41,7 +41,7 @@ const IN_A_ROW: u32 = 4096;
 const REST: Nanos = Nanos::from_secs(1);
 
 /// Extents that move together: the copies are close together on the source device, and share a target.
-struct Run {
+struct DrainRun {
     extents: Vec<ExtentId>,
     source: Option<DeviceId>,
     /// None without room.
@@ -165,14 +165,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Takes the first extents that can move together.
-    fn next_to_move(&self, queue: &mut VecDeque<ExtentId>, device: DeviceId) -> Option<Run> {
+    fn next_to_move(&self, queue: &mut VecDeque<ExtentId>, device: DeviceId) -> Option<DrainRun> {
         if !self.may_drain(device) {
             return None;
         }
         let first = queue.pop_front()?;
         let source = self.read_from(first, device);
         let target = self.targets(first, device).first().copied();
-        let mut run = Run { extents: vec![first], source: source.map(|slot| self.device_of(slot)), target };
+        let mut run =
+            DrainRun { extents: vec![first], source: source.map(|slot| self.device_of(slot)), target };
         let most = ((LONGEST / self.shape.extent_size) as usize).min(MOST_IN_RUN);
         let fits = |&extent: &ExtentId| {
             let next = self.read_from(extent, device);
@@ -242,7 +243,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Moves a run's copies to slots of the target, in one turn of the devices.
-    async fn move_run_off(self: &Rc<Self>, run: &Run, device: DeviceId) -> Result<()> {
+    async fn move_run_off(self: &Rc<Self>, run: &DrainRun, device: DeviceId) -> Result<()> {
         let Some(target) = run.target else { return Ok(()) };
         for &extent in &run.extents {
             self.end_behind(extent, device).await?;

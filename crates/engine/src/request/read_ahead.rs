@@ -36,7 +36,7 @@ const RUNS_AHEAD: u64 = 2;
 const MOST_IN_VAIN: usize = 64;
 
 /// Adjacent bytes of a device to be read ahead.
-struct Run {
+struct AheadRun {
     device: DeviceId,
     at: Bytes,
     len: Bytes,
@@ -162,7 +162,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Adds a piece to the run of its device.
-    fn join(&self, runs: &mut Vec<Run>, stream: &Stream, piece: Piece, is_asked: bool) -> Look {
+    fn join(&self, runs: &mut Vec<AheadRun>, stream: &Stream, piece: Piece, is_asked: bool) -> Look {
         if self.guests.ahead.borrow().covers(&piece) || stream.has_failed(piece.extent) {
             return Look::Passed;
         }
@@ -198,7 +198,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 let first = self.shape.bytes_of(piece.extent).start + piece.range.start;
                 let (states, stream) = (self.devices.changes(), stream.number);
                 let (parts, is_open) = (vec![Joined { piece, moves }], true);
-                runs.push(Run { device, at, len, deadline, parts, first, is_asked, is_open, states, stream });
+                runs.push(AheadRun {
+                    device,
+                    at,
+                    len,
+                    deadline,
+                    parts,
+                    first,
+                    is_asked,
+                    is_open,
+                    states,
+                    stream,
+                });
             }
         }
         Look::Joined
@@ -239,7 +250,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Starts a run. False if there is no memory for the run.
-    fn begin_run(self: &Rc<Self>, run: Run) -> bool {
+    fn begin_run(self: &Rc<Self>, run: AheadRun) -> bool {
         let Some(buf) = self.guests.ahead.borrow_mut().room(run.len) else { return false };
         let request = Rc::new(Request::new(run.device, run.len));
         let mut ahead = self.guests.ahead.borrow_mut();
@@ -261,7 +272,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Reads a run. Bytes that cannot be read are left to the guests: a guest's read tries other copies and
     /// reports the error.
-    async fn read_run(&self, run: &Run, request: &Rc<Request>, buf: &Buf) {
+    async fn read_run(&self, run: &AheadRun, request: &Rc<Request>, buf: &Buf) {
         let took = self.device_read_run(run, buf).await;
         // A device that failed meanwhile may have returned bytes older than its lost writes.
         let counts = took.is_some() && self.devices.changes() == run.states;
@@ -278,7 +289,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Reads a run from its device and returns the latency. `None` if the read fails, or if the device has
     /// become slow since the run was planned.
-    async fn device_read_run(&self, run: &Run, buf: &Buf) -> Option<Nanos> {
+    async fn device_read_run(&self, run: &AheadRun, buf: &Buf) -> Option<Nanos> {
         let member = self.member(run.device);
         if member.is_late() || member.is_slow() {
             return None;
