@@ -28,7 +28,7 @@ pub(crate) struct Looked {
     now: Fingerprint,
     marks: Marks,
     /// Known sums of the disk; `None` if the record is absent or has no region for sums.
-    sums: Option<Known>,
+    sums: Option<KnownSums>,
     /// True if the disk was changed while Braid did not serve the disk.
     pub has_changed: bool,
     /// True if the disk may have been changed: the record has been excluded, and only the record tells
@@ -41,7 +41,7 @@ pub(crate) struct Looked {
 }
 
 /// Known sums of a disk.
-struct Known {
+struct KnownSums {
     place: (DeviceId, Bytes),
     /// `None` if no half of the table is valid.
     table: Option<Sums>,
@@ -49,7 +49,7 @@ struct Known {
     now: Vec<Sample>,
 }
 
-impl Known {
+impl KnownSums {
     /// Returns the number of samples with a known sum, and how many of these differ.
     fn compared(&self) -> (usize, usize) {
         let samples = self.table.iter().flat_map(|table| &table.samples).zip(&self.now);
@@ -141,10 +141,10 @@ pub(super) async fn compare(
             let bytes = look(disk, at..at + SAMPLE, read).await?;
             now.push(Sample { at, sum: sum_of(&bytes), is_written: false });
         }
-        sums = Some(Known { place, table, now });
+        sums = Some(KnownSums { place, table, now });
     }
     let has_table = sums.as_ref().is_some_and(|sums| sums.table.is_some());
-    let (known, differing) = sums.as_ref().map_or((0, 0), Known::compared);
+    let (known, differing) = sums.as_ref().map_or((0, 0), KnownSums::compared);
     let (mut known_marks, mut differing_marks) = (0, 0);
     for (_, is_there) in sums.iter().flat_map(|sums| sums.marks(&marks)) {
         known_marks += 1;
@@ -253,8 +253,8 @@ pub(crate) fn accept(
 
 /// Builds the sums of an accepted disk. For a changed disk everything is unknown until noted again: the
 /// caller writes this table first.
-fn sums_of(disk: DeviceId, known: Known, marks: &Marks, has_changed: bool) -> DiskSums {
-    let Known { place, table, now } = known;
+fn sums_of(disk: DeviceId, known: KnownSums, marks: &Marks, has_changed: bool) -> DiskSums {
+    let KnownSums { place, table, now } = known;
     let mut sectors: Vec<Sector> = marks.iter().map(|&(at, _)| Sector::new(at)).collect();
     for noted in table.iter().flat_map(|table| &table.marks) {
         let Ok(i) = sectors.binary_search_by_key(&noted.at, |sector| sector.at) else { continue };

@@ -54,7 +54,7 @@ impl Page<'_> {
 
 /// Contents of a list.
 #[derive(Default)]
-pub(super) struct Known {
+pub(super) struct ListContents {
     pub entries: Vec<(ExtentId, Entry)>,
     /// Dirty cached copies of blocks on devices without the journal.
     pub blocks: Vec<(BlockId, Option<Extra>)>,
@@ -75,7 +75,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let state = self.state.borrow();
             listed.all().into_iter().map(|extent| (extent, state.durable_entry(extent))).collect()
         };
-        let known = Known { entries, blocks: listed.blocks.all() };
+        let known = ListContents { entries, blocks: listed.blocks.all() };
         let (offset, most) = recent::place(len, number);
         let pages = recent::pages(known.entries.len()) + recent::block_pages(known.blocks.len());
         if pages > most || self.write_list(list, &known, device, ring + offset).await.is_err() {
@@ -99,7 +99,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     async fn write_list(
         &self,
         list: List,
-        Known { entries, blocks }: &Known,
+        ListContents { entries, blocks }: &ListContents,
         device: DeviceId,
         start: Bytes,
     ) -> Result<()> {
@@ -165,7 +165,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 pub(super) fn restore<D: Device>(
     source: &Source<'_, D>,
     witness: &Witness,
-    known: Option<&Known>,
+    known: Option<&ListContents>,
     state: &mut State,
     sequence_of: impl Fn(ExtentId) -> u64,
 ) -> Vec<ExtentId> {
@@ -206,7 +206,7 @@ pub(super) async fn read<D: Device>(
     source: &Source<'_, D>,
     device: DeviceId,
     witness: &Witness,
-) -> Option<Known> {
+) -> Option<ListContents> {
     let recent = witness.recent.as_ref()?;
     let (ring, len) = ring_on(source.superblock, device)?;
     let (offset, most) = recent::place(len, recent.number);
@@ -215,7 +215,7 @@ pub(super) async fn read<D: Device>(
     }
     let list = List { epoch: witness.epoch, number: recent.number, batch: recent.batch };
     let (volume, member) = (source.superblock.volume, &source.members[device.index()]);
-    let (window, mut known) = (buffer(recent::SIZE * u64::from(GROUP)).await, Known::default());
+    let (window, mut known) = (buffer(recent::SIZE * u64::from(GROUP)).await, ListContents::default());
     for first in (0..recent.pages).step_by(GROUP as usize) {
         let pages = GROUP.min(recent.pages - first);
         let part = window.slice(Bytes::ZERO..recent::SIZE * u64::from(pages));

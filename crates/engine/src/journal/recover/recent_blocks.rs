@@ -6,7 +6,7 @@
 
 use super::Source;
 use super::cache_table::LoadedTables;
-use crate::journal::recent::Known;
+use crate::journal::recent::ListContents;
 use crate::map::State;
 use crate::shape::Shape;
 use braid_base::{BlockId, ExtentId};
@@ -24,7 +24,7 @@ impl LoadedTables {
         &mut self,
         source: &Source<'_, D>,
         witness: &Witness,
-        known: Option<&Known>,
+        known: Option<&ListContents>,
         state: &mut State,
     ) -> Vec<ExtentId> {
         // A volume with an adopted disk has a table of its dirty spans. After a shutdown the tables are
