@@ -39,7 +39,7 @@ const MOST_FAILED: usize = 64;
 pub(crate) struct Streams {
     streams: Vec<Stream>,
     in_order: Box<[Expected; IN_ORDER]>,
-    strides: Box<[Last; STRIDES]>,
+    strides: Box<[LastRead; STRIDES]>,
     extent_size: Bytes,
     /// Bytes that a stream must have read before read-ahead begins.
     enough: Bytes,
@@ -61,7 +61,7 @@ struct Expected {
 
 /// The last read in a region.
 #[derive(Clone, Copy, Default)]
-struct Last {
+struct LastRead {
     at: Bytes,
     len: Bytes,
     /// Distance to the read before, and number of reads with the same distance.
@@ -114,7 +114,7 @@ impl Streams {
         Streams {
             streams: Vec::new(),
             in_order: Box::new([Expected::default(); IN_ORDER]),
-            strides: Box::new([Last::default(); STRIDES]),
+            strides: Box::new([LastRead::default(); STRIDES]),
             extent_size,
             enough: LEAST_READ,
             begun: 0,
@@ -167,7 +167,8 @@ impl Streams {
             true => 2,
             false => 1,
         };
-        *last = Last { at: read.start, len, distance: if reads > 1 { distance } else { Bytes::ZERO }, reads };
+        *last =
+            LastRead { at: read.start, len, distance: if reads > 1 { distance } else { Bytes::ZERO }, reads };
         let step = match distance > self.extent_size.max(len) {
             true => Step::Stride { distance, len },
             false => Step::InOrder,

@@ -24,7 +24,7 @@ pub(crate) struct LoggedChanges {
 /// Last entry of the log for each extent and block. Clean cached copies do not count, because only the warmth
 /// of the cache depends on them.
 #[derive(Default)]
-struct Last {
+struct LastEntries {
     extents: BTreeMap<ExtentId, Entry>,
     blocks: BTreeMap<BlockId, Option<Extra>>,
 }
@@ -85,9 +85,9 @@ fn last<D: Device>(
     source: &Source<'_, D>,
     changes: &LoggedChanges,
     state: &State,
-) -> std::result::Result<Last, String> {
+) -> std::result::Result<LastEntries, String> {
     let (superblock, shape) = (source.superblock, Shape::of(source.superblock));
-    let mut last = Last::default();
+    let mut last = LastEntries::default();
     let is_there = |extra: &Extra| {
         let slot = state.space.locate(extra.slot);
         slot.is_none_or(|slot| source.members[slot.device.index()].is_current())
