@@ -199,7 +199,7 @@ pub(crate) async fn recover<D: Device>(source: &Source<'_, D>, state: &mut State
     give_up_places(source, state, &mut recovery);
     give_up_ends(source, state, &mut recovery).await?;
     claim_slots(source, state, &mut recovery)?;
-    left.into_iter().for_each(|left| pending_log::claim_left(state, left));
+    left.into_iter().for_each(|left| pending_log::claim_left_slots(state, left));
     cache_table::claim(source, state, tables, &mut recovery)?;
     recovery.lost.sort_unstable();
     if state.map.is_of_adopted() {

@@ -31,7 +31,7 @@ struct LastEntries {
 
 /// Slots that the journal names and the log does not.
 #[derive(Default)]
-pub(super) struct Left(Vec<SlotNumber>);
+pub(super) struct LeftSlots(Vec<SlotNumber>);
 
 /// Applies a log to a map whose slots have not been claimed yet. Returns the number of changed extents and
 /// blocks, or the reason why the log does not count.
@@ -40,13 +40,13 @@ pub(super) fn apply<D: Device>(
     changes: &LoggedChanges,
     spans: &pages::Spans,
     state: &mut State,
-) -> Result<std::result::Result<(u64, Left), String>> {
+) -> Result<std::result::Result<(u64, LeftSlots), String>> {
     let shape = Shape::of(source.superblock);
     let last = match last(source, changes, state) {
         Ok(last) => last,
         Err(why) => return Ok(Err(why)),
     };
-    let (mut count, mut left) = (0, Left::default());
+    let (mut count, mut left) = (0, LeftSlots::default());
     for (extent, entry) in last.extents {
         let before = state.map.get(extent);
         if before == entry {
@@ -73,7 +73,7 @@ pub(super) fn apply<D: Device>(
 }
 
 /// Keeps the slots that extents have left taken until the changes are durable.
-pub(super) fn claim_left(state: &mut State, Left(slots): Left) {
+pub(super) fn claim_left_slots(state: &mut State, LeftSlots(slots): LeftSlots) {
     for slot in slots {
         if state.space.claim(slot) {
             state.retire(slot);
