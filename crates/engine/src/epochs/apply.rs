@@ -32,16 +32,16 @@ struct Batch {
     /// Rest of the run after this batch.
     left: Run,
     /// Bytes to write to the image, in the order of addresses.
-    parts: Vec<Part>,
+    parts: Vec<JournaledRange>,
 }
 
-/// A range with its bytes; `None` for zeros.
-pub(super) type Part = (Range<Bytes>, Option<Buf>);
+/// Range of the image with its bytes from the journal; `None` for zeros.
+pub(super) type JournaledRange = (Range<Bytes>, Option<Buf>);
 
 /// Adjacent parts that are written together.
 struct Write {
     range: Range<Bytes>,
-    parts: Vec<Part>,
+    parts: Vec<JournaledRange>,
 }
 
 impl Batch {
@@ -72,7 +72,7 @@ impl Batch {
 
 /// Writes parts, sorted by address, to the image, up to [`AT_ONCE`] writes at a time.
 pub(super) async fn write_parts(
-    parts: Vec<Part>,
+    parts: Vec<JournaledRange>,
     write: impl AsyncFn(Bytes, &Buf) -> Result<()>,
 ) -> Result<()> {
     let arena = Arena::new(LONGEST_WRITE * 4);
@@ -107,9 +107,9 @@ impl Write {
 }
 
 /// Merges segments, the oldest first, into parts for the image: the newest bytes of each place count.
-fn sort(mut from_old_to_new: Vec<(Entry, Buf)>) -> Vec<Part> {
+fn sort(mut from_old_to_new: Vec<(Entry, Buf)>) -> Vec<JournaledRange> {
     let mut newer = Ranges::default();
-    let mut parts: Vec<Part> = Vec::new();
+    let mut parts: Vec<JournaledRange> = Vec::new();
     if planted(Bug::OldestSegmentWins) {
         from_old_to_new.reverse();
     }
@@ -134,7 +134,7 @@ fn sort(mut from_old_to_new: Vec<(Entry, Buf)>) -> Vec<Part> {
 }
 
 /// Joins adjacent parts into writes.
-fn join(parts: Vec<Part>) -> Vec<Write> {
+fn join(parts: Vec<JournaledRange>) -> Vec<Write> {
     let mut writes: Vec<Write> = Vec::new();
     for (range, bytes) in parts {
         match writes.last_mut() {
@@ -214,7 +214,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         // Elsewhere the image has newer bytes, or gets newer bytes from a later segment.
         let needed = {
             let lacks = epochs.lacks.borrow();
-            let needed = |(range, bytes): Part| {
+            let needed = |(range, bytes): JournaledRange| {
                 let slice = move |part: Range<Bytes>| {
                     let within = part.start - range.start..part.end - range.start;
                     let bytes = bytes.as_ref().map(|bytes| bytes.slice(within));

@@ -12,7 +12,7 @@
 //! whole. A guest's bytes for a whole extent are applied like journaled bytes: in place and flushed before
 //! the bit is written. No older bytes appear in between.
 
-use super::apply::{Part, write_parts};
+use super::apply::{JournaledRange, write_parts};
 use super::index::{Index, Lies, nowhere};
 use super::journal::{applied_of, state_of};
 use super::turn::REST;
@@ -400,11 +400,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         epochs: &Epochs,
         pieces: &[(Range<Bytes>, Lies)],
         passed: Bytes,
-    ) -> Result<Vec<Part>> {
+    ) -> Result<Vec<JournaledRange>> {
         if let Some((range, _)) = pieces.iter().find(|(_, lies)| *lies == Lies::Damaged) {
             return Err(nowhere(range));
         }
-        let mut parts: Vec<Part> = pieces.iter().map(|(range, _)| (range.clone(), None)).collect();
+        let mut parts: Vec<JournaledRange> = pieces.iter().map(|(range, _)| (range.clone(), None)).collect();
         let in_journal = |(i, (_, lies)): (usize, &(Range<Bytes>, Lies))| match lies {
             Lies::InJournal(at) => Some((*at, i)),
             Lies::Zeros | Lies::InPlace | Lies::Damaged => None,

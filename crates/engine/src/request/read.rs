@@ -23,8 +23,8 @@ enum Source {
     Extra(Extra),
 }
 
-/// Bytes with one source.
-struct Part {
+/// Piece with one source.
+struct SourcePiece {
     piece: Piece,
     source: Source,
     /// Read from the home although some blocks have clean extra copies.
@@ -385,8 +385,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Cuts a piece into parts with one source each. A short clean extra copy between two parts on the home
     /// is read from the home: a disk passes over the bytes in less time than a second request takes. With
     /// `passes_clean`, clean extra copies are never used.
-    fn parts_of(&self, piece: &Piece, passes_clean: bool) -> Vec<Part> {
-        let mut parts: Vec<Part> = Vec::new();
+    fn parts_of(&self, piece: &Piece, passes_clean: bool) -> Vec<SourcePiece> {
+        let mut parts: Vec<SourcePiece> = Vec::new();
         let mut at = piece.range.start;
         while at < piece.range.end {
             let (source, _, end) = self.source_at(piece, at, passes_clean);
@@ -401,7 +401,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 (part.piece.range.end, part.passes_clean) = (end, true);
             } else {
                 let piece = Piece { extent: piece.extent, range: at..end };
-                parts.push(Part { piece, source, passes_clean });
+                parts.push(SourcePiece { piece, source, passes_clean });
             }
             at = end;
         }
