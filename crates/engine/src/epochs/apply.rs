@@ -3,7 +3,7 @@
 //! SSDs, [`super::recovered`] does.
 
 use super::journal::{read_segments, write_state};
-use super::{Epochs, Place};
+use super::{EpochRegion, Epochs};
 use crate::copies::{Deadline, Member};
 use crate::core::Core;
 use crate::map::Ranges;
@@ -48,7 +48,7 @@ impl Batch {
     /// Reads the first segments of a run.
     async fn read<D: Device>(
         member: &Member<D>,
-        place: &Place,
+        place: &EpochRegion,
         volume: Uuid,
         shape: &Shape,
         run: Run,
@@ -154,7 +154,7 @@ fn join(parts: Vec<JournaledRange>) -> Vec<Write> {
 pub(super) async fn apply_all<R: Runtime, D: Device>(
     rt: &R,
     member: &Member<D>,
-    place: &Place,
+    place: &EpochRegion,
     volume: Uuid,
     shape: &Shape,
     page: &mut StatePage,

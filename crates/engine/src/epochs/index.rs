@@ -1,7 +1,7 @@
 //! Index of a journal of epochs that does not grow any more: each journaled range with its place. Used by
 //! readers of the disk alone, and by a recovered volume.
 
-use super::Place;
+use super::EpochRegion;
 use super::journal::read_segments;
 use super::numbered::Numbered;
 use crate::copies::Member;
@@ -52,7 +52,7 @@ impl Index {
     /// For an index page that is unreadable or damaged.
     pub async fn read<D: Device>(
         member: &Member<D>,
-        place: &Place,
+        place: &EpochRegion,
         volume: Uuid,
         mut run: Run,
         end: Bytes,

@@ -1,6 +1,6 @@
 //! The journal of epochs on the disk: state pages, and segments with the changes of an epoch.
 
-use super::{Captured, Place};
+use super::{Captured, EpochRegion};
 use crate::copies::{Deadline, Member};
 use crate::core::Core;
 use crate::{Error, ErrorKind, Result};
@@ -23,7 +23,7 @@ use std::fmt::Display;
 /// beyond the ring.
 pub(crate) async fn state_of<D: Device>(
     member: &Member<D>,
-    place: &Place,
+    place: &EpochRegion,
     superblock: &Superblock,
 ) -> Result<StatePage> {
     let (buf, unread) = read_states(member, place).await;
@@ -56,7 +56,7 @@ pub(crate) async fn state_of<D: Device>(
 /// recovered, and whose unreadable page might say otherwise, is no state of the volume.
 pub(super) async fn state_or_void<D: Device>(
     member: &Member<D>,
-    place: &Place,
+    place: &EpochRegion,
     superblock: &Superblock,
 ) -> Result<StatePage> {
     let error = match state_of(member, place, superblock).await {
@@ -82,7 +82,7 @@ pub(super) async fn state_or_void<D: Device>(
 /// is damaged or unreadable and may say so.
 pub(super) async fn is_void_alone<D: Device>(
     member: &Member<D>,
-    place: &Place,
+    place: &EpochRegion,
     volume: Uuid,
     newest: &StatePage,
 ) -> bool {
@@ -99,7 +99,7 @@ fn is_one_lost(pages: &Buf, volume: Uuid) -> bool {
     })
 }
 
-fn lost_state<D: Device>(member: &Member<D>, place: &Place) -> Error {
+fn lost_state<D: Device>(member: &Member<D>, place: &EpochRegion) -> Error {
     let text = format!(
         "device {} was recovered, and both pages at byte {} of it are damaged that say what of its journal of epochs is in its place: nothing else knows that; \
          restore the volume from a backup, or copy the device with a program that tries bad places again (ddrescue), and use the copy",
@@ -112,7 +112,7 @@ fn lost_state<D: Device>(member: &Member<D>, place: &Place) -> Error {
 /// any other disk.
 pub(super) async fn applied_of<D: Device>(
     member: &Member<D>,
-    place: &Place,
+    place: &EpochRegion,
     volume: Uuid,
 ) -> Result<Vec<u8>> {
     let (buf, unread) = read_states(member, place).await;
@@ -123,7 +123,7 @@ pub(super) async fn applied_of<D: Device>(
 }
 
 /// Reads both state pages. An unreadable page is zeros, and the error is returned with the pages.
-async fn read_states<D: Device>(member: &Member<D>, place: &Place) -> (Buf, Option<Error>) {
+async fn read_states<D: Device>(member: &Member<D>, place: &EpochRegion) -> (Buf, Option<Error>) {
     let both = Arena::new(PAGE * STATE_PAGES).alloc(PAGE * STATE_PAGES).await;
     let mut unread = None;
     for at in (0..STATE_PAGES).map(|i| PAGE * i) {
@@ -147,7 +147,7 @@ async fn read_states<D: Device>(member: &Member<D>, place: &Place) -> (Buf, Opti
 /// Writes a state page, with the bits of applied extents if the disk is recovered. Not durable yet.
 pub(super) async fn write_state<D: Device>(
     member: &Member<D>,
-    place: &Place,
+    place: &EpochRegion,
     volume: Uuid,
     page: &StatePage,
     applied: &[u8],
@@ -200,7 +200,7 @@ impl Segment {
 /// the start of the next segment.
 pub(super) async fn read_segments<D: Device>(
     member: &Member<D>,
-    place: &Place,
+    place: &EpochRegion,
     volume: Uuid,
     run: Run,
     arena: &Arena,
@@ -255,7 +255,7 @@ async fn read_exactly<D: Device>(member: &Member<D>, at: Bytes, len: Bytes) -> s
 
 /// The error for a segment without a valid index page, with the remedy: only another try of each bad place is
 /// left.
-fn lost_index<D: Device>(member: &Member<D>, place: &Place, run: Run, why: &dyn Display) -> Error {
+fn lost_index<D: Device>(member: &Member<D>, place: &EpochRegion, run: Run, why: &dyn Display) -> Error {
     let text = format!(
         "segment {} in the journal of epochs, at byte {} of device {}, is damaged: {why}: which ranges of the volume it has is not known: bring the other \
          devices back if they are not lost, or copy {} with a program that tries bad places again (ddrescue), and use the copy",
@@ -276,7 +276,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Writes a segment at a byte of the ring. Returns its length.
     pub(super) async fn write_segment(
         &self,
-        place: &Place,
+        place: &EpochRegion,
         number: u64,
         at: Bytes,
         captured: &[Captured],

@@ -74,9 +74,9 @@ const FILLED: Bytes = Bytes(64 << 10);
 /// failure may be over before.
 const PATIENCE: u32 = 2;
 
-/// Location of the journal of epochs.
+/// Region of the journal of epochs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Place {
+pub(crate) struct EpochRegion {
     /// The disk with the image.
     pub device: DeviceId,
     /// The region, in bytes of the disk.
@@ -84,13 +84,13 @@ pub(crate) struct Place {
     pub len: Bytes,
 }
 
-impl Place {
+impl EpochRegion {
     /// Returns the location of a volume's journal of epochs, or `None` if the volume has no such journal.
-    pub fn of(superblock: &Superblock) -> Option<Place> {
+    pub fn of(superblock: &Superblock) -> Option<EpochRegion> {
         let region = superblock.region(RegionKind::EpochJournal, 0)?;
         let entry = &superblock.devices[region.device.index()];
         let is_image = entry.layout == Layout::Tail && entry.slots >= superblock.extents();
-        is_image.then_some(Place { device: region.device, offset: region.offset, len: region.len })
+        is_image.then_some(EpochRegion { device: region.device, offset: region.offset, len: region.len })
     }
 
     /// Start of the ring of segments, in bytes of the disk.
@@ -196,7 +196,7 @@ impl Lacks {
 
 /// The epochs of a volume.
 pub(crate) struct Epochs {
-    place: Place,
+    place: EpochRegion,
     /// True while epochs are kept: changes are recorded, and only epochs write to the image.
     active: Cell<bool>,
     stage: Cell<Stage>,
@@ -256,7 +256,7 @@ impl Epochs {
     /// Returns the epochs of a volume, inactive; `None` if the volume has no journal of epochs.
     pub fn of(superblock: &Superblock) -> Option<Epochs> {
         Some(Epochs {
-            place: Place::of(superblock)?,
+            place: EpochRegion::of(superblock)?,
             active: Cell::new(false),
             stage: Cell::new(Stage::Void),
             disk: Cell::new(StatePage::NOTHING),

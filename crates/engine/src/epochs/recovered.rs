@@ -17,7 +17,7 @@ use super::index::{Index, Lies, nowhere};
 use super::journal::{applied_of, state_of};
 use super::turn::REST;
 use super::unapplied::{Most, Pieces, Unapplied, Wait, Whole};
-use super::{Adopted, Epochs, Place};
+use super::{Adopted, EpochRegion, Epochs};
 use crate::copies::{Deadline, Member};
 use crate::core::Core;
 use crate::planted::{Bug, planted};
@@ -70,8 +70,8 @@ pub(crate) async fn damaged_extents<D: Device>(
     lost: &[ExtentId],
 ) -> Result<Vec<ExtentId>> {
     let is_recovering = superblock.features.incompat & Features::UNAPPLIED != 0;
-    let place =
-        Place::of(superblock).filter(|place| is_recovering && members[place.device.index()].is_current());
+    let place = EpochRegion::of(superblock)
+        .filter(|place| is_recovering && members[place.device.index()].is_current());
     let Some(place) = place else { return Ok(Vec::new()) };
     let member = &members[place.device.index()];
     let page = state_of(member, &place, superblock).await?;

@@ -14,7 +14,7 @@ use super::judge::{
     NEVER, absent, closed_before, entry_of, gone_on, is_given_up, is_leaving, is_removed, judge,
     judge_adopted, refuse,
 };
-use crate::epochs::Place;
+use crate::epochs::EpochRegion;
 use crate::planted::{Bug, planted};
 use crate::{ErrorKind, Result};
 use braid_base::{DeviceClass, DeviceId};
@@ -311,7 +311,7 @@ fn image_alone<D>(
         let text = format!("volume '{}' lacks no device: serve it as it is", superblock.name);
         return refuse(ErrorKind::Degraded, text);
     }
-    let image = Place::of(superblock).map(|place| place.device);
+    let image = EpochRegion::of(superblock).map(|place| place.device);
     let Some(candidate) = found.iter().find(|c| Some(c.header.this_device) == image) else {
         let text =
             format!("volume '{}' cannot be recovered: no disk that keeps epochs is there", superblock.name);

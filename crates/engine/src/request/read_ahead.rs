@@ -72,7 +72,7 @@ enum Look {
 }
 
 /// Place from which a piece is read.
-struct Place {
+struct ReadPlace {
     device: DeviceId,
     at: Bytes,
     deadline: Deadline,
@@ -166,7 +166,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if self.guests.ahead.borrow().covers(&piece) || stream.has_failed(piece.extent) {
             return Look::Passed;
         }
-        let Some(Place { device, at, deadline }) = self.place_ahead(&piece) else { return Look::Passed };
+        let Some(ReadPlace { device, at, deadline }) = self.place_ahead(&piece) else { return Look::Passed };
         let run = runs.iter_mut().find(|run| run.device == device);
         let can_join = match &run {
             Some(run) => {
@@ -223,7 +223,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Returns the place of a piece, if its device can read all of the piece in one request and has lost no
     /// writes. If both copies are equal, the home is read, so that the bytes of a run are adjacent.
-    fn place_ahead(&self, piece: &Piece) -> Option<Place> {
+    fn place_ahead(&self, piece: &Piece) -> Option<ReadPlace> {
         let entry = self.state.borrow().map.get(piece.extent);
         let parts = self.shape.parts_touched(&piece.range);
         let is_mapped = entry.home != SlotNumber::NONE && entry.home != SlotNumber::LOST;
@@ -246,7 +246,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             && !member.is_slow()
             && at.is_aligned(member.alignment)
             && piece.len().is_aligned(member.alignment);
-        is_readable.then_some(Place { device: member.id, at, deadline })
+        is_readable.then_some(ReadPlace { device: member.id, at, deadline })
     }
 
     /// Starts a run. False if there is no memory for the run.
