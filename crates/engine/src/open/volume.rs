@@ -15,7 +15,7 @@ use crate::journal::{
     Journal, Listed, Mode, Recovered, Recovery, Source, only_journal, recover, refuse_later, refuse_third,
     rings,
 };
-use crate::map::{Reader, State};
+use crate::map::{LogReader, State};
 use crate::moves::Moves;
 use crate::policy::{InCharge, PolicyStates};
 use crate::request::{Guests, Readahead};
@@ -297,7 +297,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let found_owner = std::mem::replace(&mut superblock.owner, options.owner);
         let needed = left_log.needed(memory);
         number(&members, &mut superblock, &highest, clean || needed.is_some());
-        let reader = Reader { epoch: superblock.epoch, owner: superblock.owner, found_owner };
+        let reader = LogReader { epoch: superblock.epoch, owner: superblock.owner, found_owner };
         needed.iter().for_each(|log| log.note_reader(&reader));
         state.keep_left_log(needed);
         if let Some(BeforeOpen(tell)) = &options.before_open {

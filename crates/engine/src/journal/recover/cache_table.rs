@@ -87,7 +87,7 @@ impl LoadedTables {
 type Entries = Vec<(Slot, u16, CacheEntry)>;
 
 /// Reader of one device's table.
-struct Reader<'a, D> {
+struct TableReader<'a, D> {
     source: &'a Source<'a, D>,
     device: DeviceId,
     images: Vec<(DeviceId, Bytes)>,
@@ -133,14 +133,14 @@ pub(super) async fn load<D: Device>(
         let unread = RefCell::default();
         // With a single image, pages went to a double-write area first.
         let double_written = (images.len() == 1).then_some((double_written, member.entry.uuid));
-        let reader = Reader { source, device, images, buffers, double_written, unread };
+        let reader = TableReader { source, device, images, buffers, double_written, unread };
         reader.load_directory(state, damage).await?;
         reader.load_entries(state, recovery, damage, &mut loaded).await?;
     }
     Ok(loaded)
 }
 
-impl<D: Device> Reader<'_, D> {
+impl<D: Device> TableReader<'_, D> {
     async fn load_directory(&self, state: &mut State, damage: &mut Damage) -> Result<()> {
         let count = state.tables.directory_pages(self.device);
         for first in (0..count).step_by(GROUP as usize) {
