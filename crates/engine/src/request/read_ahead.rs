@@ -13,7 +13,7 @@
 //! change or move during the run are dropped. To policies, a read of bytes read ahead is a miss like any
 //! other, with a share of the run's time. Policies learn nothing of runs, nor of bytes that no guest reads.
 
-use super::ahead::Request;
+use super::ahead::AheadRequest;
 use super::streams::Stream;
 use crate::copies::{Copies, Deadline, Member, Other};
 use crate::core::Core;
@@ -252,7 +252,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Starts a run. False if there is no memory for the run.
     fn begin_run(self: &Rc<Self>, run: AheadRun) -> bool {
         let Some(buf) = self.guests.ahead.borrow_mut().room(run.len) else { return false };
-        let request = Rc::new(Request::new(run.device, run.len));
+        let request = Rc::new(AheadRequest::new(run.device, run.len));
         let mut ahead = self.guests.ahead.borrow_mut();
         run.parts.iter().for_each(|part| ahead.expect(&part.piece, &request));
         drop(ahead);
@@ -272,7 +272,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Reads a run. Bytes that cannot be read are left to the guests: a guest's read tries other copies and
     /// reports the error.
-    async fn read_run(&self, run: &AheadRun, request: &Rc<Request>, buf: &Buf) {
+    async fn read_run(&self, run: &AheadRun, request: &Rc<AheadRequest>, buf: &Buf) {
         let took = self.device_read_run(run, buf).await;
         // A device that failed meanwhile may have returned bytes older than its lost writes.
         let counts = took.is_some() && self.devices.changes() == run.states;
@@ -306,7 +306,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Counts a guest's read of bytes read ahead. The memory cache gets the extent as after a read from a
     /// device.
-    pub(super) fn pass_ahead(&self, piece: &Piece, request: &Request) {
+    pub(super) fn pass_ahead(&self, piece: &Piece, request: &AheadRequest) {
         let (device, len, latency) = (request.device, piece.len(), request.share(piece.len()));
         self.tell(&Completion { device, direction: Direction::Read, len, latency, origin: Origin::Guest });
         let (mut ahead, mut cache) = (self.guests.ahead.borrow_mut(), self.guests.cache.borrow_mut());
