@@ -2,7 +2,7 @@
 
 use crate::copies::{Member, watched};
 use crate::create::{refuse_content, write_empty_regions};
-use crate::journal::{Mode, Source, recover};
+use crate::journal::{Mode, RecoveryInput, recover};
 use crate::map::State;
 use crate::open::{
     Assembled, Attempts, Lacking, NEVER, assemble, refuse_only_copies, refuse_outdated, was_current,
@@ -147,7 +147,7 @@ async fn refuse_if_needed<R: Runtime, D: Device>(
     let members = Member::all(superblock, devices.to_vec(), anew);
     let shape = Shape::of(superblock);
     let mut state = State::new(&shape, superblock);
-    let source = Source {
+    let input = RecoveryInput {
         members: &members,
         superblock,
         mode: Mode::Strict,
@@ -158,7 +158,7 @@ async fn refuse_if_needed<R: Runtime, D: Device>(
         cut,
         noted: 0,
     };
-    let recovered = watched(rt, &members, recover(&source, &mut state)).await?;
+    let recovered = watched(rt, &members, recover(&input, &mut state)).await?;
     if let Some(found) = recovered.forgetful.first() {
         let what = found.describe("a device", &superblock.name);
         return Err(Error::new(ErrorKind::Degraded, what));

@@ -20,7 +20,7 @@ pub(crate) use checkpoint::{images, only_journal, rings};
 pub(crate) use gaps::Gap;
 pub use recover::Recovery;
 pub(crate) use recover::{
-    Forgetful, LoggedChanges, Mode, Recovered, Source, check_cache_tables, check_image, recover,
+    Forgetful, LoggedChanges, Mode, Recovered, RecoveryInput, check_cache_tables, check_image, recover,
     refuse_later, refuse_third,
 };
 pub(crate) use reserve::Reservation;

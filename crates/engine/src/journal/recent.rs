@@ -16,7 +16,7 @@
 //! No promise depends on the list. If the list cannot be written, the witness says so, and the extents read
 //! as errors after the loss.
 
-use super::recover::Source;
+use super::recover::RecoveryInput;
 use crate::Result;
 use crate::copies::Deadline;
 use crate::core::Core;
@@ -163,13 +163,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
 /// places of extents that the witness lists. Takes their entries from the list of recent entries, and marks
 /// the remaining extents as lost. Returns the lost extents, in order.
 pub(super) fn restore<D: Device>(
-    source: &Source<'_, D>,
+    input: &RecoveryInput<'_, D>,
     witness: &Witness,
     known: Option<&ListContents>,
     state: &mut State,
     sequence_of: impl Fn(ExtentId) -> u64,
 ) -> Vec<ExtentId> {
-    let superblock = source.superblock;
+    let superblock = input.superblock;
     let within =
         |range: Range<u32>| range.start.min(superblock.extents())..range.end.min(superblock.extents());
     // Pages of listed extents are written again before a new journal overwrites the list. From then on the
@@ -203,18 +203,18 @@ pub(super) fn restore<D: Device>(
 /// Reads the list that the witness names. None if the witness names no list, or if a page of the list is not
 /// valid.
 pub(super) async fn read<D: Device>(
-    source: &Source<'_, D>,
+    input: &RecoveryInput<'_, D>,
     device: DeviceId,
     witness: &Witness,
 ) -> Option<ListContents> {
     let recent = witness.recent.as_ref()?;
-    let (ring, len) = ring_on(source.superblock, device)?;
+    let (ring, len) = ring_on(input.superblock, device)?;
     let (offset, most) = recent::place(len, recent.number);
     if recent.pages as usize > most {
         return None;
     }
     let list = List { epoch: witness.epoch, number: recent.number, batch: recent.batch };
-    let (volume, member) = (source.superblock.volume, &source.members[device.index()]);
+    let (volume, member) = (input.superblock.volume, &input.members[device.index()]);
     let (window, mut known) = (buffer(recent::SIZE * u64::from(GROUP)).await, ListContents::default());
     for first in (0..recent.pages).step_by(GROUP as usize) {
         let pages = GROUP.min(recent.pages - first);

@@ -12,8 +12,8 @@ use crate::epochs::{self, Adopted, Epochs};
 use crate::fence::{BETWEEN_READINGS, Fence, Noted, READINGS, TAKEOVER, may_be_open, may_change};
 use crate::jobs::Jobs;
 use crate::journal::{
-    Journal, Listed, Mode, Recovered, Recovery, Source, only_journal, recover, refuse_later, refuse_third,
-    rings,
+    Journal, Listed, Mode, Recovered, Recovery, RecoveryInput, only_journal, recover, refuse_later,
+    refuse_third, rings,
 };
 use crate::map::{LogReader, State};
 use crate::moves::Moves;
@@ -199,7 +199,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let log = left_log.changes.as_ref();
         let dirty = dirty_spans.as_ref();
         let noted = options.noted.map_or(0, |noted| noted.batch);
-        let source = Source {
+        let input = RecoveryInput {
             members: &members,
             superblock: &superblock,
             mode,
@@ -216,7 +216,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         if let Some((epoch, _)) = attempts.taken_over {
             refuse_third(&superblock, epoch, options.owner)?;
         }
-        let recovered = watched(rt, &members, recover(&source, &mut state)).await;
+        let recovered = watched(rt, &members, recover(&input, &mut state)).await;
         if may_be_open && attempts.readings < READINGS && disagrees(&recovered) {
             rt.sleep(BETWEEN_READINGS).await;
             return Err(Refusal::Disagreeing(None));

@@ -2,7 +2,7 @@
 //! become pending again, on top of the journal's entries of extents and blocks. The opening commits the
 //! changes before the volume serves.
 
-use super::{Mode, Source, corrupt, pages};
+use super::{Mode, RecoveryInput, corrupt, pages};
 use crate::Result;
 use crate::map::State;
 use crate::shape::Shape;
@@ -36,13 +36,13 @@ pub(super) struct LeftSlots(Vec<SlotNumber>);
 /// Applies a log to a map whose slots have not been claimed yet. Returns the number of changed extents and
 /// blocks, or the reason why the log does not count.
 pub(super) fn apply<D: Device>(
-    source: &Source<'_, D>,
+    input: &RecoveryInput<'_, D>,
     changes: &LoggedChanges,
     spans: &pages::Spans,
     state: &mut State,
 ) -> Result<std::result::Result<(u64, LeftSlots), String>> {
-    let shape = Shape::of(source.superblock);
-    let last = match last(source, changes, state) {
+    let shape = Shape::of(input.superblock);
+    let last = match last(input, changes, state) {
         Ok(last) => last,
         Err(why) => return Ok(Err(why)),
     };
@@ -62,10 +62,10 @@ pub(super) fn apply<D: Device>(
     for (block, extra) in last.blocks {
         match state.survive_block(block, extra) {
             Some(changed) => count += u64::from(changed),
-            None if source.mode == Mode::Repair => {}
+            None if input.mode == Mode::Repair => {}
             None => {
                 let text = format!("the pending log puts {block:?} where another block lies");
-                return Err(corrupt(source.superblock, text));
+                return Err(corrupt(input.superblock, text));
             }
         }
     }
@@ -82,15 +82,15 @@ pub(super) fn claim_left_slots(state: &mut State, LeftSlots(slots): LeftSlots) {
 }
 
 fn last<D: Device>(
-    source: &Source<'_, D>,
+    input: &RecoveryInput<'_, D>,
     changes: &LoggedChanges,
     state: &State,
 ) -> std::result::Result<LastEntries, String> {
-    let (superblock, shape) = (source.superblock, Shape::of(source.superblock));
+    let (superblock, shape) = (input.superblock, Shape::of(input.superblock));
     let mut last = LastEntries::default();
     let is_there = |extra: &Extra| {
         let slot = state.space.locate(extra.slot);
-        slot.is_none_or(|slot| source.members[slot.device.index()].is_current())
+        slot.is_none_or(|slot| input.members[slot.device.index()].is_current())
     };
     for &record in &changes.records {
         match record {
