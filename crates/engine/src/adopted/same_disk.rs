@@ -9,7 +9,7 @@
 //! | too little is known after an unclean stop | are forgotten | kept if the serial number is the same |
 
 use super::fingerprint::{Disk, Marks, fingerprint_of, look};
-use super::sums::{DiskSums, FEW, SampleState, Sector, Table, allows};
+use super::sums::{DiskSums, FEW, SampleState, Sector, SumTable, allows};
 use crate::copies::{Deadline, Member};
 use crate::journal::Recovery;
 use crate::map::State;
@@ -271,7 +271,7 @@ fn sums_of(disk: DeviceId, known: KnownSums, marks: &Marks, has_changed: bool) -
     let samples = now.iter().enumerate().map(sample).collect();
     let sequence = table.as_ref().map_or(0, |table| table.sequence);
     // No warning about samples that are unknown already.
-    let table = Table { sequence, samples, sectors, told_few: true, ..Table::default() };
+    let table = SumTable { sequence, samples, sectors, told_few: true, ..SumTable::default() };
     DiskSums { disk, place, table: table.into(), writer: Semaphore::new(1) }
 }
 

@@ -5,7 +5,7 @@ use super::Member;
 use crate::core::Core;
 use crate::epochs::Epochs;
 use crate::map::has_moved_home;
-use crate::open::{self, Table, Written};
+use crate::open::{self, NeededTable, Written};
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{DeviceClass, DeviceId, ExtentId};
@@ -283,7 +283,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     return Ok(());
                 }
                 Written::Failed { device, error, table } => {
-                    if table == Table::Before {
+                    if table == NeededTable::Before {
                         // The sequence number selects the half to write. The next attempt goes to the same
                         // half again.
                         self.devices.superblock.borrow_mut().sequence += 1;

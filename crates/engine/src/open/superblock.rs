@@ -184,12 +184,12 @@ pub(crate) enum Written {
     /// The superblocks are durable on all written devices.
     All,
     /// This device failed. The devices before it are written.
-    Failed { device: DeviceId, error: Error, table: Table },
+    Failed { device: DeviceId, error: Error, table: NeededTable },
 }
 
-/// Table of devices needed by the superblocks after a device could not be written.
+/// Table of devices that the superblocks need after a device could not be written.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Table {
+pub(crate) enum NeededTable {
     /// The new table: a superblock may name it.
     New,
     /// The previous table: no superblock was written.
@@ -209,7 +209,7 @@ pub(crate) async fn write_superblocks<'a, R: Runtime, D: Device>(
 ) -> Written {
     let has_table = |member: &&Member<D>| superblock.tables.iter().any(|place| place.device == member.id);
     let written = || members.clone().filter(|member| member.is_written() && member.has_superblock());
-    let mut needed = Table::Before;
+    let mut needed = NeededTable::Before;
     let (mut whole, mut spared) = (0, None);
     for table in [true, false] {
         for member in written().filter(has_table).chain(written().filter(|member| !has_table(member))) {
@@ -228,7 +228,7 @@ pub(crate) async fn write_superblocks<'a, R: Runtime, D: Device>(
                 if let Err(error) = write_copies(superblock, member.id, &write, &flush).await {
                     return failed("superblock", error);
                 }
-                needed = Table::New;
+                needed = NeededTable::New;
                 continue;
             }
             match write_table(superblock, member.id, &write, &flush).await {
