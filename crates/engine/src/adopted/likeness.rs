@@ -21,7 +21,7 @@ use braid_runtime::{Buf, Device};
 
 /// The adopted disk of a volume, as described by the other devices.
 #[derive(Clone)]
-pub struct Wanted {
+pub struct KnownDisk {
     superblock: Superblock,
     disk: DeviceId,
     table: Option<((DeviceId, Bytes), Option<Sums>)>,
@@ -38,13 +38,13 @@ pub enum Likeness {
     Another,
 }
 
-impl Wanted {
+impl KnownDisk {
     /// Reads the description of the disk from the superblocks. `None` if the volume has no adopted disk, or
     /// no table of devices was found.
-    pub fn of(survey: &Survey) -> Option<Wanted> {
+    pub fn of(survey: &Survey) -> Option<KnownDisk> {
         let superblock = survey.newest()?.clone();
         let disk = superblock.adopted()?;
-        Some(Wanted { superblock, disk, table: None })
+        Some(KnownDisk { superblock, disk, table: None })
     }
 
     /// Id of the disk in the volume.

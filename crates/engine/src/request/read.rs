@@ -42,9 +42,9 @@ struct Beside {
 /// Longest gap that a disk passes over in less time than a seek takes.
 const LONGEST_PASSED: Bytes = Bytes(64 << 10);
 
-/// The policy's wishes for a read.
+/// The policy's decision on a read.
 #[derive(Clone, Copy)]
-struct Wanted {
+struct ReadDecision {
     /// Device for new extra copies, if any.
     admit: Option<DeviceId>,
     /// True if clean extra copies are not read.
@@ -60,9 +60,9 @@ enum Way<'a, D> {
     /// From one place of one device: nearly every read.
     Device(&'a Member<D>, Bytes),
     /// Into the memory cache, with the whole extent, and with extra copies if the policy wants them.
-    Fetch(Wanted),
+    Fetch(ReadDecision),
     /// From several places, or with extra copies made on a device.
-    Further(Wanted),
+    Further(ReadDecision),
     /// Lost: no copy was proved.
     Lost,
 }
@@ -128,7 +128,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     Ok(())
                 }
             }
-            Way::Fetch(Wanted { admit, passes_clean }) => {
+            Way::Fetch(ReadDecision { admit, passes_clean }) => {
                 // Bytes to be cached must not change meanwhile: the lock must be exclusive.
                 drop(guard);
                 let guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
@@ -138,8 +138,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 self.promote_read(piece, into, admit, beside);
                 Ok(())
             }
-            Way::Further(wanted) => {
-                Box::pin(self.read_further(piece.clone(), into.clone(), guard, wanted)).await
+            Way::Further(decision) => {
+                Box::pin(self.read_further(piece.clone(), into.clone(), guard, decision)).await
             }
             Way::Lost => Err(lost(&self.shape, piece.extent)),
         }
@@ -155,8 +155,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let shown = self.shown(piece, request, hit);
         let occasion = if hit { Occasion::ReadHit(shown) } else { Occasion::ReadMiss(shown) };
         let placed = self.with_policy(|policy, view| policy.place(&occasion, view));
-        let wanted = Wanted { admit: placed.promoted_to(), passes_clean: placed.passes_clean() };
-        let admit = wanted.admit;
+        let decision = ReadDecision { admit: placed.promoted_to(), passes_clean: placed.passes_clean() };
+        let admit = decision.admit;
         {
             let mut guests = self.guests.stats.borrow_mut();
             guests.cache_hits += u64::from(hit);
@@ -182,11 +182,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
             && self.guests.cache.borrow_mut().wants(piece.extent)
             && !self.is_held_up(&self.whole(piece.extent))
         {
-            return Way::Fetch(wanted);
+            return Way::Fetch(decision);
         }
         match self.only_place(piece, &entry) {
             Some((member, at)) if admit.is_none() && member.can_use(into) => Way::Device(member, at),
-            _ => Way::Further(wanted),
+            _ => Way::Further(decision),
         }
     }
 
@@ -219,7 +219,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         piece: Piece,
         into: Buf,
         guard: LockGuard,
-        Wanted { admit, passes_clean }: Wanted,
+        ReadDecision { admit, passes_clean }: ReadDecision,
     ) -> Result<()> {
         let beside = self.beside(&piece);
         // A read must not return a write that only one copy has: a later read could return older bytes.

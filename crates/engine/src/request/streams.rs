@@ -89,7 +89,7 @@ pub(crate) struct Stream {
 }
 
 /// Ranges to be tried for read-ahead after a read.
-pub(crate) struct Wanted {
+pub(crate) struct AheadRanges {
     first: Range<Bytes>,
     step: Bytes,
     times: u64,
@@ -221,7 +221,7 @@ impl Streams {
 
     /// Returns the ranges to be tried for read-ahead after a read, within `most_of_one` bytes. `None` while
     /// read-ahead has begun for at least half of the window.
-    pub fn wanted(&self, stream: usize, read: &Range<Bytes>, most_of_one: Bytes) -> Option<Wanted> {
+    pub fn wanted(&self, stream: usize, read: &Range<Bytes>, most_of_one: Bytes) -> Option<AheadRanges> {
         let window = self.window(stream, most_of_one);
         let stream = &self.streams[stream];
         (stream.until < stream.end_of(window / 2)).then(|| stream.wanted(read, window, self.extent_size))
@@ -237,7 +237,7 @@ impl Streams {
     }
 }
 
-impl Wanted {
+impl AheadRanges {
     /// Ranges in order. The guest's own read comes first, unless read-ahead of the read has already begun.
     pub fn ranges(&self) -> impl Iterator<Item = Range<Bytes>> + use<> {
         let (first, step) = (self.first.clone(), self.step);
@@ -263,21 +263,21 @@ impl Stream {
     }
 
     /// Returns the ranges in a window of `window` bytes after the next read.
-    fn wanted(&self, read: &Range<Bytes>, window: Bytes, extent_size: Bytes) -> Wanted {
+    fn wanted(&self, read: &Range<Bytes>, window: Bytes, extent_size: Bytes) -> AheadRanges {
         let (is_new, goes_on) = (self.until <= self.next, self.follows(read) == self.next);
         match self.step {
             Step::InOrder => {
                 // Whole extents: no extent is read in two parts.
                 let end = self.end_of(window).align_up(extent_size);
                 let start = if is_new && goes_on { read.start } else { self.next.max(self.until) };
-                Wanted { first: start..end.max(start), step: Bytes::ZERO, times: 0, end, window }
+                AheadRanges { first: start..end.max(start), step: Bytes::ZERO, times: 0, end, window }
             }
             Step::Stride { distance, len } => {
                 let start = if is_new && goes_on { read.start } else { self.next };
                 let passed = distance * (self.until.saturating_sub(start) / distance);
                 let (start, end) = (start + passed, self.end_of(window));
                 let times = (end.saturating_sub(start) / distance).saturating_sub(1);
-                Wanted { first: start..start + len, step: distance, times, end, window }
+                AheadRanges { first: start..start + len, step: distance, times, end, window }
             }
         }
     }

@@ -25,7 +25,7 @@ use crate::volume::noted::noted;
 use crate::volume::state_dir::{DeviceRecord, StateDir, VolumeRecord};
 use crate::{Error, ErrorKind, Result};
 use braid_base::DeviceId;
-use braid_engine::Wanted;
+use braid_engine::KnownDisk;
 use braid_format::superblock::{DeviceState, Layout};
 use sightings::{Claim, Sightings};
 use std::path::PathBuf;
@@ -45,7 +45,7 @@ pub(crate) struct Found {
     /// The last policy of the volume.
     pub policy: Option<String>,
     /// Identity of an adopted disk in the superblocks.
-    wanted: Option<Wanted>,
+    known_disk: Option<KnownDisk>,
 }
 
 /// The place of a device in a volume.
@@ -173,7 +173,7 @@ pub(crate) fn find(state: &StateDir, record: &VolumeRecord) -> Result<Found> {
         places,
         is_mirrored: sightings.newest().is_some_and(|header| header.copies > 1),
         policy: sightings.newest().map(|header| header.policy.clone()),
-        wanted: sightings.wanted(),
+        known_disk: sightings.known_disk(),
     })
 }
 
