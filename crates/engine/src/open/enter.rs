@@ -1,7 +1,7 @@
 //! Phases of an opening, and the last reasons for a refusal.
 
 use super::assemble::Highest;
-use super::superblock::{Written, write_superblocks};
+use super::superblock::{SuperblockWrite, write_superblocks};
 use crate::copies::Member;
 use crate::core::Core;
 use crate::journal::is_journal_lost;
@@ -123,7 +123,7 @@ pub(crate) async fn enter<R: Runtime, D: Device>(
             }
         }
         let written = write_superblocks(rt, members.iter(), superblock).await;
-        if let Written::Failed { device, error, .. } = written {
+        if let SuperblockWrite::Failed { device, error, .. } = written {
             return Err((device, error));
         }
     }

@@ -179,8 +179,8 @@ pub(crate) async fn ask_superblock<R: Runtime, D: Device>(
     answered(rt, name, async move { read_superblock(&*device, &own).await }).await?
 }
 
-/// Outcome of writing all superblocks.
-pub(crate) enum Written {
+/// Outcome of a write of all superblocks.
+pub(crate) enum SuperblockWrite {
     /// The superblocks are durable on all written devices.
     All,
     /// This device failed. The devices before it are written.
@@ -206,7 +206,7 @@ pub(crate) async fn write_superblocks<'a, R: Runtime, D: Device>(
     rt: &R,
     members: impl Iterator<Item = &'a Member<D>> + Clone,
     superblock: &Superblock,
-) -> Written {
+) -> SuperblockWrite {
     let has_table = |member: &&Member<D>| superblock.tables.iter().any(|place| place.device == member.id);
     let written = || members.clone().filter(|member| member.is_written() && member.has_superblock());
     let mut needed = NeededTable::Before;
@@ -222,7 +222,7 @@ pub(crate) async fn write_superblocks<'a, R: Runtime, D: Device>(
             let failed = |what: &str, error: io::Error| {
                 let (device, table) = (member.id, needed);
                 let error = Error::io(format_args!("the {what} could not be written to {device}"), &error);
-                Written::Failed { device, error, table }
+                SuperblockWrite::Failed { device, error, table }
             };
             if !table {
                 if let Err(error) = write_copies(superblock, member.id, &write, &flush).await {
@@ -245,7 +245,7 @@ pub(crate) async fn write_superblocks<'a, R: Runtime, D: Device>(
             return failed;
         }
     }
-    Written::All
+    SuperblockWrite::All
 }
 
 /// As [`write_superblocks`], for devices by id, of a new volume or of a volume that is not open. All tables
