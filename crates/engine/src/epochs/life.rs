@@ -36,7 +36,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let member = self.member(epochs.device());
         let superblock = self.devices.superblock().clone();
         let mut page = state_or_void(member, &epochs.place, &superblock).await?;
-        epochs.begin_at(page);
+        epochs.take_over_page(page);
         if page.run.segments > 0 && self.open_recovered(epochs, page, adopted, repair).await? {
             return Ok(());
         }
@@ -47,7 +47,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if is_whole {
             let place = &epochs.place;
             let applied = apply_all(&self.rt, member, place, superblock.volume, &self.shape, &mut page).await;
-            epochs.begin_at(page);
+            epochs.take_over_page(page);
             if let Err(error) = applied {
                 // The volume has all data elsewhere.
                 tracing::error!(%error, "the disk alone is not a state of the volume any more: it is made one again");
@@ -131,7 +131,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         self.say_void(epochs).await?;
         self.have_both_say_void(epochs).await?;
-        epochs.begin_at(epochs.disk.get());
+        epochs.take_over_page(epochs.disk.get());
         let mut lacks = epochs.lacks.borrow_mut();
         let journaled = std::mem::take(&mut lacks.journaled);
         journaled.ranges().for_each(|range| lacks.unknown.insert(range));
@@ -170,7 +170,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Ok(());
         };
         let superblock = self.devices.superblock().clone();
-        epochs.begin_at(state_or_void(self.member(device), &epochs.place, &superblock).await?);
+        epochs.take_over_page(state_or_void(self.member(device), &epochs.place, &superblock).await?);
         self.void_image(epochs).await?;
         if self.is_recovering() {
             return Ok(());
@@ -182,7 +182,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 impl Epochs {
     /// Takes over a state page. No segments of its run are known; once the run is empty, the next segment
     /// lies at the start of the run.
-    fn begin_at(&self, page: StatePage) {
+    fn take_over_page(&self, page: StatePage) {
         self.disk.set(page);
         self.segments.borrow_mut().clear();
         self.next_segment.set(page.run.at);

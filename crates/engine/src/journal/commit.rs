@@ -240,7 +240,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         let doubt = |_: &Error| self.state.borrow_mut().doubt_spans();
         let permit = self.append(records).await.inspect_err(doubt)?;
-        self.end_listing(records);
+        self.note_listed(records);
         self.state.borrow_mut().end_commit(self.journal.newest());
         drop(permit);
         self.background.borrow_mut().commits += 1;

@@ -93,7 +93,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.give_up(device, error).await?;
             return Ok(false);
         }
-        Ok(listed.end_list(Recent { batch, number, pages: pages as u32, runs: Vec::new() }))
+        Ok(listed.note_list(Recent { batch, number, pages: pages as u32, runs: Vec::new() }))
     }
 
     async fn write_list(

@@ -70,7 +70,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 // later flush fails.
                 let caught_up = self.state.borrow().behind.caught_up();
                 failed |= self.commit(Origin::Background).await.is_err();
-                failed |= !failed && self.end_lapses(&caught_up).await.is_err();
+                failed |= !failed && self.record_ended_lapses(&caught_up).await.is_err();
             }
             if !failed && let Err(error) = self.welcome_returned().await {
                 tracing::warn!(%error, "devices that came back stay out of use");
@@ -211,7 +211,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Records that a commit has flushed the bytes copied to these spans.
-    async fn end_lapses(&self, spans: &[(SpanId, u32)]) -> Result<()> {
+    async fn record_ended_lapses(&self, spans: &[(SpanId, u32)]) -> Result<()> {
         self.state.borrow_mut().behind.end_lapses(spans);
         self.record_spans().await
     }

@@ -139,7 +139,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// After an unclean stop, records the beginning of this opening in the journal: a batch of the last
     /// opening that reaches a device only now counts for nothing. The copies that count as behind from now on
     /// are recorded, too.
-    pub async fn begin_epoch(&self, clean: bool) -> Result<()> {
+    pub async fn record_opening(&self, clean: bool) -> Result<()> {
         // A checkpoint comes first for any of five reasons. No job makes room in the journal yet. Slots that
         // only the journal calls free must not be used before the older map image agrees. No record names the
         // clean cached copies that recovery forgets: no page image and no record may name such a copy when

@@ -142,7 +142,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Begins the log of this opening.
-    pub fn begin_log(&self, memory: Option<&Rc<dyn LastingMemory>>, recovery: &Recovery) {
+    pub fn begin_pending_log(&self, memory: Option<&Rc<dyn LastingMemory>>, recovery: &Recovery) {
         self.state.borrow_mut().keep_left_log(None);
         let superblock = self.devices.superblock();
         let Superblock { volume, epoch, owner, .. } = *superblock;

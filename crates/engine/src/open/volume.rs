@@ -363,9 +363,9 @@ impl<R: Runtime, D: Device> Volume<R, D> {
                 core.look_for_others().await?;
             }
             core.fill_gaps(&gaps).await?;
-            core.begin_epoch(clean).await?;
+            core.record_opening(clean).await?;
             core.settle_left_log(&recovery).await?;
-            core.begin_log(memory, &recovery);
+            core.begin_pending_log(memory, &recovery);
             if adopted_image.is_some() || options.repair {
                 core.checkpoint().await?;
             }
