@@ -40,8 +40,8 @@ const OLDEST_MAP: Nanos = Nanos::from_secs(30);
 const OLDEST_CHANGE: Nanos = Nanos::from_secs(5);
 /// Longest wait of changes that only keep a cache warm after a crash: a commit flushes all devices.
 const OLDEST_WARMTH: Nanos = Nanos::from_secs(30);
-/// Jobs at the same time: most jobs wait for their turn on a device.
-const JOBS_AT_ONCE: usize = 16;
+/// Tasks at the same time: most tasks wait for their turn on a device.
+const TASKS_AT_ONCE: usize = 16;
 /// Pause before a failed job is tried again.
 const REST_AFTER_FAILURE: Nanos = Nanos::from_secs(1);
 
@@ -194,8 +194,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let queue = &self.moves.queue;
             *queue.borrow_mut() =
                 Queue::new(std::mem::take(&mut plan.moves), self.shape.extent_size, plan.yields);
-            let at_once = JOBS_AT_ONCE.min(queue.borrow().len());
-            join_all((0..at_once).map(|_| self.run_jobs(&following))).await;
+            let at_once = TASKS_AT_ONCE.min(queue.borrow().len());
+            join_all((0..at_once).map(|_| self.run_tasks(&following))).await;
             plan.moves = queue.borrow_mut().drain();
             for job in &plan.moves {
                 self.end_move(job, Outcome::Stopped, following.policy_changes);
@@ -235,8 +235,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Runs jobs one after the other, until none is left or the plan is over.
-    async fn run_jobs(self: &Rc<Self>, plan: &Following) {
+    /// Runs tasks one after the other, until none is left or the plan is over.
+    async fn run_tasks(self: &Rc<Self>, plan: &Following) {
         let over = || {
             self.jobs.are_ending()
                 || self.moves.auditing.get()
@@ -244,8 +244,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 || plan.until < Nanos::MAX && self.rt.now() >= plan.until
                 || self.must_yield()
         };
-        while let Some((job, _claim)) = self.next_task(plan.until, over).await {
-            match job {
+        while let Some((task, _claim)) = self.next_task(plan.until, over).await {
+            match task {
                 MoveTask::One(job) => {
                     // A failed move changes nothing. The device that failed counts the error.
                     let outcome = self.run_move(job, Mover::Plan).await.unwrap_or(Outcome::Failed);

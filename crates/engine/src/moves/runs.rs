@@ -9,7 +9,7 @@ use braid_base::{Bytes, DeviceId, ExtentId, Slot};
 use braid_policy::Move;
 use std::collections::VecDeque;
 
-/// Moves that one task executes.
+/// Unit of work: a move, or migrations that are read in one request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum MoveTask {
     One(Move),
@@ -74,7 +74,7 @@ impl Queue {
         self.moves.len() + self.next.iter().map(MoveTask::len).sum::<usize>()
     }
 
-    /// Takes the first job that is `ready`. `slot` returns the slot of an extent's home.
+    /// Takes the first task that is `ready`. `slot` returns the slot of an extent's home.
     pub fn take(
         &mut self,
         slot: impl Fn(ExtentId) -> Option<Slot>,
@@ -89,7 +89,7 @@ impl Queue {
 
     /// Takes all remaining moves.
     pub fn drain(&mut self) -> Vec<Move> {
-        let mut left: Vec<Move> = self.next.drain(..).flat_map(|job| job.moves()).collect();
+        let mut left: Vec<Move> = self.next.drain(..).flat_map(|task| task.moves()).collect();
         left.extend(self.moves.drain(..));
         left
     }
@@ -145,10 +145,10 @@ mod tests {
         Move::Migrate { extent: ExtentId(extent), target: if extent < 100 { SSD } else { DISK } }
     }
 
-    fn jobs(moves: Vec<Move>) -> Vec<Vec<u32>> {
+    fn tasks(moves: Vec<Move>) -> Vec<Vec<u32>> {
         let mut queue = Queue::new(moves, KIB * 256, false);
         let next = std::iter::from_fn(|| queue.take(slot, |_| true));
-        next.map(|job| match job {
+        next.map(|task| match task {
             MoveTask::One(_) => Vec::new(),
             MoveTask::Run(run) => run.extents.iter().map(|extent| extent.0).collect(),
         })
@@ -158,21 +158,21 @@ mod tests {
     #[test]
     fn neighbours_join_into_1_mib_runs_with_alternating_devices() {
         let moves = [5, 103, 7, 3, 4, 50, 8, 6, 101].map(migrate);
-        assert_eq!(jobs(moves.to_vec()), [vec![3, 4, 5, 6], vec![101], vec![7, 8], vec![103], vec![50]]);
+        assert_eq!(tasks(moves.to_vec()), [vec![3, 4, 5, 6], vec![101], vec![7, 8], vec![103], vec![50]]);
     }
 
     #[test]
     fn neighbours_with_different_targets_are_separate_runs() {
         let elsewhere = Move::Migrate { extent: ExtentId(4), target: DeviceId(2) };
-        assert_eq!(jobs(vec![migrate(5), elsewhere, migrate(3)]), [[3], [4], [5]]);
+        assert_eq!(tasks(vec![migrate(5), elsewhere, migrate(3)]), [[3], [4], [5]]);
     }
 
     #[test]
     fn probe_precedes_migrations_and_no_move_is_lost() {
         let probe = Move::Probe { device: SSD, direction: Direction::Read, len: KIB };
-        assert_eq!(jobs(vec![migrate(5), probe, migrate(4)]), [vec![], vec![4, 5]]);
+        assert_eq!(tasks(vec![migrate(5), probe, migrate(4)]), [vec![], vec![4, 5]]);
         let mut queue = Queue::new((0..90).map(migrate).collect(), KIB * 256, false);
-        assert_eq!(queue.take(slot, |_| true).map(|job| job.len()), Some(4));
+        assert_eq!(queue.take(slot, |_| true).map(|task| task.len()), Some(4));
         assert_eq!(queue.len(), 86);
         assert_eq!(queue.drain(), (4..90).map(migrate).collect::<Vec<_>>());
         assert_eq!(queue.len(), 0);
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn the_most_important_moves_come_first_in_a_long_plan() {
         let far: Vec<Move> = (0..2 * SORTED as u32).rev().map(|extent| migrate(extent + 100)).collect();
-        let first = jobs(far).into_iter().flatten().take(SORTED).min();
+        let first = tasks(far).into_iter().flatten().take(SORTED).min();
         assert_eq!(first, Some(100 + SORTED as u32));
     }
 }
