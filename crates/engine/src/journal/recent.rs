@@ -75,12 +75,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let state = self.state.borrow();
             listed.all().into_iter().map(|extent| (extent, state.durable_entry(extent))).collect()
         };
-        let known = ListContents { entries, blocks: listed.blocks.all() };
+        let contents = ListContents { entries, blocks: listed.blocks.all() };
         let (offset, most) = recent::place(len, number);
-        let pages = recent::pages(known.entries.len()) + recent::block_pages(known.blocks.len());
-        if pages > most || self.write_list(list, &known, device, ring + offset).await.is_err() {
+        let pages = recent::pages(contents.entries.len()) + recent::block_pages(contents.blocks.len());
+        if pages > most || self.write_list(list, &contents, device, ring + offset).await.is_err() {
             // The device counts and logs the error. No promise depends on this list.
-            if !known.blocks.is_empty() {
+            if !contents.blocks.is_empty() {
                 // Only the list names newly dirty blocks. The checkpoint writes the cache tables instead.
                 self.checkpoint().await?;
             }
@@ -165,7 +165,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 pub(super) fn restore<D: Device>(
     input: &RecoveryInput<'_, D>,
     witness: &Witness,
-    known: Option<&ListContents>,
+    contents: Option<&ListContents>,
     state: &mut State,
     sequence_of: impl Fn(ExtentId) -> u64,
 ) -> Vec<ExtentId> {
@@ -179,9 +179,9 @@ pub(super) fn restore<D: Device>(
         let last = range.end - 1;
         range.step_by(per_page).chain([last]).for_each(|extent| state.mark_stale(ExtentId(extent)));
     }
-    let runs = match witness.recent.as_ref().zip(known) {
-        Some((recent, known)) => {
-            for &(extent, entry) in &known.entries {
+    let runs = match witness.recent.as_ref().zip(contents) {
+        Some((recent, contents)) => {
+            for &(extent, entry) in &contents.entries {
                 if extent.0 < superblock.extents() && sequence_of(extent) < recent.batch {
                     state.map.set(extent, superblock.interpret(entry));
                     state.mark_stale(extent);
@@ -215,7 +215,7 @@ pub(super) async fn read<D: Device>(
     }
     let list = List { epoch: witness.epoch, number: recent.number, batch: recent.batch };
     let (volume, member) = (input.superblock.volume, &input.members[device.index()]);
-    let (window, mut known) = (buffer(recent::SIZE * u64::from(GROUP)).await, ListContents::default());
+    let (window, mut contents) = (buffer(recent::SIZE * u64::from(GROUP)).await, ListContents::default());
     for first in (0..recent.pages).step_by(GROUP as usize) {
         let pages = GROUP.min(recent.pages - first);
         let part = window.slice(Bytes::ZERO..recent::SIZE * u64::from(pages));
@@ -225,14 +225,14 @@ pub(super) async fn read<D: Device>(
             let all = (first..).zip(bytes.chunks_exact(recent::SIZE.as_usize()));
             for (page, bytes) in all {
                 match recent::decode(bytes, volume, list, page).ok()? {
-                    Entries::Extents(entries) => known.entries.extend(entries),
-                    Entries::Blocks(blocks) => known.blocks.extend(blocks),
+                    Entries::Extents(entries) => contents.entries.extend(entries),
+                    Entries::Blocks(blocks) => contents.blocks.extend(blocks),
                 }
             }
             Some(())
         })?;
     }
-    Some(known)
+    Some(contents)
 }
 
 /// Returns offset and length of the ring of the journal on a device.

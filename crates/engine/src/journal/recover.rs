@@ -252,9 +252,9 @@ async fn judge_witness<D: Device>(
         if !planted(Bug::NumbersOfLostTaken) {
             batches.go_on_beyond(witness.listed);
         }
-        let known = recent::read(input, device, &witness).await;
-        let mut lost = recent::restore(input, &witness, known.as_ref(), state, sequence_of);
-        lost.extend(tables.restore(input, &witness, known.as_ref(), state));
+        let contents = recent::read(input, device, &witness).await;
+        let mut lost = recent::restore(input, &witness, contents.as_ref(), state, sequence_of);
+        lost.extend(tables.restore(input, &witness, contents.as_ref(), state));
         lost.sort_unstable();
         lost.dedup();
         return Ok(lost);

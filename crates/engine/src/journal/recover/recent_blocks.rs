@@ -24,7 +24,7 @@ impl LoadedTables {
         &mut self,
         input: &RecoveryInput<'_, D>,
         witness: &Witness,
-        known: Option<&ListContents>,
+        contents: Option<&ListContents>,
         state: &mut State,
     ) -> Vec<ExtentId> {
         // A volume with an adopted disk has a table of its dirty spans. After a shutdown the tables are
@@ -33,8 +33,8 @@ impl LoadedTables {
             return Vec::new();
         }
         let shape = Shape::of(input.superblock);
-        if let Some((recent, known)) = witness.recent.as_ref().zip(known) {
-            let blocks = known.blocks.iter().filter(|(block, _)| block.0 < shape.blocks());
+        if let Some((recent, contents)) = witness.recent.as_ref().zip(contents) {
+            let blocks = contents.blocks.iter().filter(|(block, _)| block.0 < shape.blocks());
             // Old places are emptied first, before other blocks take them.
             for &(block, _) in blocks.clone() {
                 self.replay(state, recent.batch, block, None);
@@ -48,7 +48,7 @@ impl LoadedTables {
             }
         }
         let is_whole = match &witness.recent {
-            Some(recent) => recent.pages == 0 || known.is_some(),
+            Some(recent) => recent.pages == 0 || contents.is_some(),
             None => true,
         };
         let is_known = is_whole && witness.left.is_some();
