@@ -247,19 +247,17 @@ async fn judge_witness<D: Device>(
     }
     let (found, warning) = witnessed::read_without_journal(input).await?;
     recovery.warnings.extend(warning);
-    if let Some((device, witness)) = found {
-        let sequence_of = |extent| pages.sequence_of(extent);
-        if !planted(Bug::NumbersOfLostTaken) {
-            batches.go_on_beyond(witness.listed);
-        }
-        let contents = recent::read(input, device, &witness).await;
-        let mut lost = recent::restore(input, &witness, contents.as_ref(), state, sequence_of);
-        lost.extend(tables.restore(input, &witness, contents.as_ref(), state));
-        lost.sort_unstable();
-        lost.dedup();
-        return Ok(lost);
+    let Some((device, witness)) = found else { return Ok(Vec::new()) };
+    if !planted(Bug::NumbersOfLostTaken) {
+        batches.go_on_beyond(witness.listed);
     }
-    Ok(Vec::new())
+    let contents = recent::read(input, device, &witness).await;
+    let sequence_of = |extent| pages.sequence_of(extent);
+    let mut lost = recent::restore(input, &witness, contents.as_ref(), state, sequence_of);
+    lost.extend(tables.restore(input, &witness, contents.as_ref(), state));
+    lost.sort_unstable();
+    lost.dedup();
+    Ok(lost)
 }
 
 /// Refuses an opening that has taken the devices over with its own number and owner, if a third opening has
