@@ -306,23 +306,23 @@ impl<R: Runtime, D: Device> Core<R, D> {
         start + piece.range.start..start + piece.range.end
     }
 
-    /// Makes an undecided range of an extent equal: with the home's bytes, or with the second copy's bytes if
+    /// Makes an undecided piece equal: with the home's bytes, or with the second copy's bytes if
     /// the home cannot be read. The caller holds the extent's exclusive lock.
     pub async fn copy_undecided(
         self: &Rc<Self>,
-        extent: ExtentId,
+        piece: &Piece,
         entry: Entry,
-        range: &Range<Bytes>,
         bytes: &Buf,
         on_bad_place: OnBadPlace,
     ) -> Result<()> {
+        let &Piece { extent, ref range } = piece;
         let copied = match self.read_undecided(extent, entry.home, range, bytes).await {
             Ok(()) => self.write_undecided(extent, entry.home, entry.second, range, bytes).await,
             failed => failed,
         };
         match copied {
             Err(error) if on_bad_place == OnBadPlace::GoOn => {
-                self.copy_undecided_sectors(extent, entry, range, bytes, error).await
+                self.copy_undecided_sectors(piece, entry, bytes, error).await
             }
             copied => copied,
         }
@@ -332,12 +332,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// the second copy cannot be written, the home counts. Sectors that neither copy gives stay undecided.
     async fn copy_undecided_sectors(
         self: &Rc<Self>,
-        extent: ExtentId,
+        piece: &Piece,
         entry: Entry,
-        range: &Range<Bytes>,
         bytes: &Buf,
         error: Error,
     ) -> Result<()> {
+        let &Piece { extent, ref range } = piece;
         let (span, start) = (self.shape.span_of(extent), self.shape.bytes_of(extent).start);
         let doubts = self.state.borrow().behind.doubts(span);
         let (home, second) = (entry.home, entry.second);

@@ -9,6 +9,7 @@
 use super::Mover;
 use crate::copies::{Member, OnBadPlace, Other};
 use crate::core::Core;
+use crate::shape::Piece;
 use crate::{ErrorKind, Result};
 use braid_base::{Bytes, DeviceId, ExtentId, Nanos};
 use braid_format::map_page::Entry;
@@ -347,13 +348,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     Other::Behind(target) if self.is_image(self.device_of(target)) => return Ok(false),
                     Other::Behind(target) if valid => {
                         let part = bytes.slice(Bytes::ZERO..done.end - done.start);
-                        let within = done.start - start..end;
+                        let piece = Piece { extent, range: done.start - start..end };
                         let copied = match is_undecided {
-                            true => self.copy_undecided(extent, entry, &within, &part, on_bad_place).await,
-                            false => {
-                                let source = copies.current;
-                                self.copy_behind(extent, source, target, within, &part, mover).await
-                            }
+                            true => self.copy_undecided(&piece, entry, &part, on_bad_place).await,
+                            false => self.copy_behind(&piece, copies.current, target, &part, mover).await,
                         };
                         if let Err(error) = copied {
                             if on_bad_place == OnBadPlace::Fail || self.is_any_copy_late(&entry) {
@@ -404,22 +402,22 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Copies a range from the current copy of an extent to the other. The caller holds the extent's lock.
     async fn copy_behind(
         self: &Rc<Self>,
-        extent: ExtentId,
+        piece: &Piece,
         source: SlotNumber,
         target: SlotNumber,
-        range: Range<Bytes>,
         bytes: &Buf,
         mover: Mover,
     ) -> Result<()> {
-        self.check_kept(extent, source, &range)?;
+        let &Piece { extent, ref range } = piece;
+        self.check_kept(extent, source, range)?;
         let (device, start) = (self.device_of(source), self.rt.now());
         self.step(mover, &[device], self.read_slot(source, range.clone(), bytes, Origin::Background)).await?;
         self.count(mover, device, start);
         // A flush may have failed meanwhile: the read then returned bytes older than the lost writes.
-        self.check_kept(extent, source, &range)?;
+        self.check_kept(extent, source, range)?;
         self.note_source(extent, source);
         let (device, start) = (self.device_of(target), self.rt.now());
-        let write = self.write_slot(target, &range, Some(bytes), u16::MAX, Origin::Background);
+        let write = self.write_slot(target, range, Some(bytes), u16::MAX, Origin::Background);
         self.step(mover, &[device], write).await?;
         self.count(mover, device, start);
         self.background.borrow_mut().resynced_bytes += (range.end - range.start).0;

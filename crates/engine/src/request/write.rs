@@ -414,8 +414,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             SlotNumber::NONE => self.begin_image_change(piece).await?,
             _ => None,
         };
-        let (extent, range) = (piece.extent, &piece.range);
-        let written = self.write_required(extent, entry, range, Some(from), Origin::Guest, timing).await;
+        let written = self.write_required(piece, entry, Some(from), Origin::Guest, timing).await;
         self.end_differing(lacking);
         written
     }

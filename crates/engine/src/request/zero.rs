@@ -218,8 +218,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         for edge in edges {
             // An edge lies within one part, or is the whole zeroed range.
             if edge.start < edge.end && entry.valid & self.shape.parts_touched(&edge) != 0 {
-                entry =
-                    self.write_required(piece.extent, entry, &edge, None, Origin::Guest, Timing::Now).await?;
+                let edge = Piece { extent: piece.extent, range: edge };
+                entry = self.write_required(&edge, entry, None, Origin::Guest, Timing::Now).await?;
             }
         }
         Ok(entry)
