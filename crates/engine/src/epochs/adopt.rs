@@ -70,7 +70,7 @@ pub(crate) async fn judge<D: Device>(
     };
     let member = &members[place.device.index()];
     let end = shape.extent_size * u64::from(shape.extents());
-    let index = Index::read(member, &place, superblock.volume, page.run, end).await?;
+    let index = Index::read(member, &place, page.run, end).await?;
     Ok(Some(Adopted { past: PastState::of(place.device, &page), index, place, page }))
 }
 
@@ -112,16 +112,11 @@ impl Adopted {
 
     /// Writes state *Adopting* to the disk, durably. From here on, an opening without the other devices
     /// continues the recovery.
-    pub async fn begin<R: Runtime, D: Device>(
-        &self,
-        rt: &R,
-        members: &[Member<D>],
-        superblock: &Superblock,
-    ) -> Result<()> {
+    pub async fn begin<R: Runtime, D: Device>(&self, rt: &R, members: &[Member<D>]) -> Result<()> {
         let member = &members[self.place.device.index()];
         let (sequence, state) = (self.page.sequence + 1, epoch_journal::State::Adopting);
         let adopting = StatePage { sequence, state, ..self.page };
-        write_state(member, &self.place, superblock.volume, &adopting, &[]).await?;
+        write_state(member, &self.place, &adopting, &[]).await?;
         flush(rt, member).await
     }
 }

@@ -11,7 +11,6 @@ use crate::planted::{Bug, planted};
 use crate::shape::Shape;
 use crate::{Error, Result};
 use braid_base::Bytes;
-use braid_format::Uuid;
 use braid_format::epoch_journal::{Entry, LONGEST_SEGMENT, Run, StatePage};
 use braid_policy::Origin;
 use braid_runtime::{Arena, Buf, Device, Runtime, join_all};
@@ -49,7 +48,6 @@ impl Batch {
     async fn read<D: Device>(
         member: &Member<D>,
         place: &EpochRegion,
-        volume: Uuid,
         shape: &Shape,
         run: Run,
     ) -> Result<Batch> {
@@ -59,7 +57,7 @@ impl Batch {
         let (mut left, mut parts) = (run, Vec::new());
         for _ in 0..pieces {
             if left.segments > 0 {
-                let (read, rest) = read_segments(member, place, volume, left, &arena, end).await?;
+                let (read, rest) = read_segments(member, place, left, &arena, end).await?;
                 for segment in read {
                     parts.extend(segment.parts()?);
                 }
@@ -155,12 +153,11 @@ pub(super) async fn apply_all<R: Runtime, D: Device>(
     rt: &R,
     member: &Member<D>,
     place: &EpochRegion,
-    volume: Uuid,
     shape: &Shape,
     page: &mut StatePage,
 ) -> Result<()> {
     while page.run.segments > 0 {
-        let batch = Batch::read(member, place, volume, shape, page.run).await?;
+        let batch = Batch::read(member, place, shape, page.run).await?;
         let write = async |at, bytes: &Buf| {
             let written = member.write(member.entry.slots_offset + at, bytes, Deadline::Only).await;
             member.note_write();
@@ -170,7 +167,7 @@ pub(super) async fn apply_all<R: Runtime, D: Device>(
         write_parts(batch.parts, write).await?;
         flush(rt, member).await?;
         *page = StatePage { sequence: page.sequence + 1, run: left, ..*page };
-        write_state(member, place, volume, page, &[]).await?;
+        write_state(member, place, page, &[]).await?;
         flush(rt, member).await?;
     }
     Ok(())
@@ -206,9 +203,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Applies the first segments from their own bytes, and frees their room.
     pub(super) async fn apply_batch(&self, epochs: &Epochs) -> Result<()> {
-        let (member, volume) = (self.member(epochs.device()), self.devices.superblock().volume);
+        let member = self.member(epochs.device());
         let run = epochs.disk.get().run;
-        let Batch { left, parts } = Batch::read(member, &epochs.place, volume, &self.shape, run).await?;
+        let Batch { left, parts } = Batch::read(member, &epochs.place, &self.shape, run).await?;
         let newest = left.first.saturating_sub(1);
         let ranges: Vec<Range<Bytes>> = parts.iter().map(|(range, _)| range.clone()).collect();
         // Elsewhere the image has newer bytes, or gets newer bytes from a later segment.

@@ -8,7 +8,6 @@ use crate::copies::Member;
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};
 use braid_base::Bytes;
-use braid_format::Uuid;
 use braid_format::epoch_journal::{LONGEST_SEGMENT, PAGE, Run};
 use braid_runtime::{Arena, Device};
 use std::ops::Range;
@@ -53,14 +52,13 @@ impl Index {
     pub async fn read<D: Device>(
         member: &Member<D>,
         place: &EpochRegion,
-        volume: Uuid,
         mut run: Run,
         end: Bytes,
     ) -> Result<Index> {
         let mut index = Index::default();
         while run.segments > 0 {
             let arena = Arena::new(LONGEST_SEGMENT);
-            let (segments, left) = read_segments(member, place, volume, run, &arena, end).await?;
+            let (segments, left) = read_segments(member, place, run, &arena, end).await?;
             for segment in segments {
                 let mut at = place.ring_offset() + segment.at + PAGE;
                 for entry in segment.entries {

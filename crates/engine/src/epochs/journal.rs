@@ -83,12 +83,11 @@ pub(super) async fn state_or_void<D: Device>(
 pub(super) async fn is_void_alone<D: Device>(
     member: &Member<D>,
     place: &EpochRegion,
-    volume: Uuid,
     newest: &StatePage,
 ) -> bool {
     let (buf, _) = read_states(member, place).await;
     let at = PAGE * ((newest.sequence + 1) % STATE_PAGES);
-    let other = buf.slice(at..at + PAGE).with_bytes(|page| decode_state(page, volume));
+    let other = buf.slice(at..at + PAGE).with_bytes(|page| decode_state(page, place.volume));
     let is_void = other.map_or(newest.sequence < STATE_PAGES, |other| other.state == State::Void);
     newest.state == State::Void && !is_void
 }
@@ -110,13 +109,9 @@ fn lost_state<D: Device>(member: &Member<D>, place: &EpochRegion) -> Error {
 
 /// Returns the bits of a recovered disk's state page: extents of the run that have been applied. Empty for
 /// any other disk.
-pub(super) async fn applied_of<D: Device>(
-    member: &Member<D>,
-    place: &EpochRegion,
-    volume: Uuid,
-) -> Result<Vec<u8>> {
+pub(super) async fn applied_of<D: Device>(member: &Member<D>, place: &EpochRegion) -> Result<Vec<u8>> {
     let (buf, unread) = read_states(member, place).await;
-    match (buf.with_bytes(|bytes| newest_applied(bytes, volume).map(<[u8]>::to_vec)), unread) {
+    match (buf.with_bytes(|bytes| newest_applied(bytes, place.volume).map(<[u8]>::to_vec)), unread) {
         (None, Some(error)) => Err(error),
         (applied, _) => Ok(applied.unwrap_or_default()),
     }
@@ -148,12 +143,11 @@ async fn read_states<D: Device>(member: &Member<D>, place: &EpochRegion) -> (Buf
 pub(super) async fn write_state<D: Device>(
     member: &Member<D>,
     place: &EpochRegion,
-    volume: Uuid,
     page: &StatePage,
     applied: &[u8],
 ) -> Result<()> {
     let buf = Arena::new(PAGE).alloc(PAGE).await;
-    buf.copy_from_slice(Bytes::ZERO, &encode_state(volume, page, applied));
+    buf.copy_from_slice(Bytes::ZERO, &encode_state(place.volume, page, applied));
     let at = place.offset + PAGE * (page.sequence % STATE_PAGES);
     let written = member.write(at, &buf, Deadline::Only).await;
     member.note_write();
@@ -201,7 +195,6 @@ impl Segment {
 pub(super) async fn read_segments<D: Device>(
     member: &Member<D>,
     place: &EpochRegion,
-    volume: Uuid,
     run: Run,
     arena: &Arena,
     end: Bytes,
@@ -214,11 +207,11 @@ pub(super) async fn read_segments<D: Device>(
         let rest = buf.slice(left.at - piece.start..buf.len());
         let index = match &read {
             Ok(()) if rest.len() < PAGE && !segments.is_empty() => break,
-            Ok(()) => rest.with_bytes(|bytes| decode_index(bytes, volume, left.first, end)),
+            Ok(()) => rest.with_bytes(|bytes| decode_index(bytes, place.volume, left.first, end)),
             Err(_) => {
                 let page = read_exactly(member, place.ring_offset() + left.at, PAGE).await;
                 let page = page.map_err(|error| lost_index(member, place, left, &error))?;
-                page.with_bytes(|bytes| decode_index(bytes, volume, left.first, end))
+                page.with_bytes(|bytes| decode_index(bytes, place.volume, left.first, end))
             }
         };
         let index = index.map_err(|invalid| lost_index(member, place, left, &invalid))?;
@@ -237,7 +230,7 @@ pub(super) async fn read_segments<D: Device>(
                 .map_err(|error| lost_content(left, &error)),
         };
         let content = bytes.and_then(|bytes| {
-            let verified = bytes.with_bytes(|bytes| index.verify(volume, bytes));
+            let verified = bytes.with_bytes(|bytes| index.verify(place.volume, bytes));
             verified.map(|()| bytes).map_err(|invalid| lost_content(left, &invalid))
         });
         segments.push(Segment { at: left.at, entries: index.entries, content });
@@ -292,9 +285,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         let entry = |c: &Captured| Entry { range: c.range.clone(), zeros: c.bytes.is_none() };
         let entries: Vec<Entry> = captured.iter().map(entry).collect();
-        let volume = self.devices.superblock().volume;
-        let index =
-            buf.slice(PAGE..PAGE + stored).with_bytes(|bytes| encode_index(volume, number, &entries, bytes));
+        let index = buf
+            .slice(PAGE..PAGE + stored)
+            .with_bytes(|bytes| encode_index(place.volume, number, &entries, bytes));
         buf.copy_from_slice(Bytes::ZERO, &index);
         let at = place.ring_offset() + at;
         self.device_write(self.member(place.device), at, &buf, Origin::Background).await?;

@@ -45,8 +45,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         // over their changes.
         let is_whole = !self.devices.iter().any(Member::is_lacking) && !self.has_home_in_image(epochs);
         if is_whole {
-            let place = &epochs.place;
-            let applied = apply_all(&self.rt, member, place, superblock.volume, &self.shape, &mut page).await;
+            let applied = apply_all(&self.rt, member, &epochs.place, &self.shape, &mut page).await;
             epochs.take_over_page(page);
             if let Err(error) = applied {
                 // The volume has all data elsewhere.
@@ -141,9 +140,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Makes both state pages say "void" if the newest page does. With a single void page, the other page
     /// would count again if the void page were lost.
     async fn have_both_say_void(&self, epochs: &Epochs) -> Result<()> {
-        let (member, volume) = (self.member(epochs.device()), self.devices.superblock().volume);
+        let member = self.member(epochs.device());
         for _ in 0..STATE_PAGES {
-            if is_void_alone(member, &epochs.place, volume, &epochs.disk.get()).await {
+            if is_void_alone(member, &epochs.place, &epochs.disk.get()).await {
                 self.say_void(epochs).await?;
             }
         }

@@ -51,6 +51,7 @@ use crate::Error;
 use crate::core::Core;
 use crate::map::Ranges;
 use braid_base::{Bytes, DeviceId};
+use braid_format::Uuid;
 use braid_format::epoch_journal::{LONGEST_SEGMENT, Run, SEGMENTS, State, StatePage};
 use braid_format::superblock::{Layout, RegionKind, Superblock};
 use braid_runtime::{Arena, Buf, Device, Event, Runtime};
@@ -79,6 +80,8 @@ const PATIENCE: u32 = 2;
 pub(crate) struct EpochRegion {
     /// The disk with the image.
     pub device: DeviceId,
+    /// Pages of another volume do not count.
+    volume: Uuid,
     /// The region, in bytes of the disk.
     pub offset: Bytes,
     pub len: Bytes,
@@ -90,7 +93,8 @@ impl EpochRegion {
         let region = superblock.region(RegionKind::EpochJournal, 0)?;
         let entry = &superblock.devices[region.device.index()];
         let is_image = entry.layout == Layout::Tail && entry.slots >= superblock.extents();
-        is_image.then_some(EpochRegion { device: region.device, offset: region.offset, len: region.len })
+        let (device, volume) = (region.device, superblock.volume);
+        is_image.then_some(EpochRegion { device, volume, offset: region.offset, len: region.len })
     }
 
     /// Start of the ring of segments, in bytes of the disk.

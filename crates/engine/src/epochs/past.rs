@@ -59,7 +59,7 @@ impl<D: Device> Past<D> {
         }
         let image_len = shape.extent_size * u64::from(shape.extents());
         let member = members.swap_remove(place.device.index());
-        let index = Index::read(&member, &place, superblock.volume, page.run, image_len).await?;
+        let index = Index::read(&member, &place, page.run, image_len).await?;
         let (volume_size, block_size) = (shape.volume_size, shape.block_size);
         let arena = Arena::new(MEMORY);
         let inner = Inner { member, volume_size, block_size, index, arena };

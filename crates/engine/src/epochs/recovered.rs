@@ -79,8 +79,8 @@ pub(crate) async fn damaged_extents<D: Device>(
         return Ok(Vec::new());
     }
     let end = shape.extent_size * u64::from(shape.extents());
-    let index = Index::read(member, &place, superblock.volume, page.run, end).await?;
-    let applied = applied_of(member, &place, superblock.volume).await?;
+    let index = Index::read(member, &place, page.run, end).await?;
+    let applied = applied_of(member, &place).await?;
     Ok(Unapplied::new(index, shape.extent_size, &applied, |extent| lost.contains(&extent)).damaged_extents())
 }
 
@@ -113,7 +113,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         adopted: Option<Adopted>,
         repair: bool,
     ) -> Result<bool> {
-        let (member, volume) = (self.member(epochs.device()), self.devices.superblock().volume);
+        let member = self.member(epochs.device());
         let applied = match (page.state, &adopted) {
             // The map has been written.
             (State::Adopting, Some(_)) => {
@@ -121,13 +121,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 Vec::new()
             }
             (State::Recovered, _) if member.is_current() && !member.lacks_all() => {
-                applied_of(member, &epochs.place, volume).await?
+                applied_of(member, &epochs.place).await?
             }
             _ => return Ok(false),
         };
         let index = match adopted {
             Some(adopted) => adopted.index,
-            None => Index::read(member, &epochs.place, volume, page.run, self.image_len()).await?,
+            None => Index::read(member, &epochs.place, page.run, self.image_len()).await?,
         };
         let with = |index| {
             let lost = self.state.borrow().map.lost();

@@ -86,7 +86,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         change: impl FnOnce(StatePage) -> StatePage,
     ) -> Result<()> {
         epochs.event.wait_for(|| (!epochs.updating.replace(true)).then_some(())).await;
-        let (member, volume) = (self.member(epochs.device()), self.devices.superblock().volume);
+        let member = self.member(epochs.device());
         let now = epochs.disk.get();
         let page = StatePage { sequence: now.sequence + 1, ..change(now) };
         let applied = match (page.state, epochs.unapplied()) {
@@ -94,7 +94,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             _ => Vec::new(),
         };
         let done = async {
-            write_state(member, &epochs.place, volume, &page, &applied).await?;
+            write_state(member, &epochs.place, &page, &applied).await?;
             self.flush_image(epochs).await
         };
         let done = done.await;

@@ -287,7 +287,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         tell_older(&superblock, &recovery.older);
         // Before the takeover, the devices keep their statements.
         if let Some(image) = new_image.filter(|_| !may_be_open) {
-            watched(rt, &members, image.begin(rt, &members, &superblock)).await?;
+            watched(rt, &members, image.begin(rt, &members)).await?;
         }
         if let Some(sums) = sums.as_ref().filter(|_| recovery.changed_elsewhere && !may_be_open) {
             watched(rt, &members, adopted::write_unknown(rt, &members, superblock.volume, sums)).await?;
