@@ -264,7 +264,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         };
         recovery.older.extend(without_ssd.map(|(_, range)| range));
         let is_forced = adopted.is_some_and(|adopted| adopted.force);
-        let sums = adopted::accept(disk, &mut superblock, &state, &mut recovery, &distrust, is_forced)?;
+        let sums = adopted::accept(disk, &mut superblock, &state, &mut recovery, distrust, is_forced)?;
         state.count_all_dirty();
         state.count_all_exposed();
         for member in &members {
