@@ -4,7 +4,7 @@ use crate::adopted::{DirtySpans, look_at};
 use crate::copies::{Member, watched};
 use crate::epochs::damaged_extents;
 use crate::fence::{BETWEEN_READINGS, Noted, READINGS, may_change};
-use crate::journal::{Forgetful, Mode, Recovered, Source, check_cache_tables, check_image, recover};
+use crate::journal::{Forgetful, Mode, Recovered, RecoveryInput, check_cache_tables, check_image, recover};
 use crate::map::State;
 use crate::open::{
     AdoptedDisk, Assembled, Attempts, Lacking, ask_superblock, assemble, lost_at_end, newer_elsewhere,
@@ -112,11 +112,10 @@ pub async fn check_noted<R: Runtime, D: Device>(
 ) -> Result<Report> {
     let noted = noted.map_or(0, |noted| noted.batch);
     let devices: Vec<Rc<D>> = devices.into_iter().map(Rc::new).collect();
-    let given = (&devices[..], names, adopted);
     let mut attempts = Attempts::default();
     let (mut before, mut repeated) = (None, 0);
     loop {
-        let examined = examine(rt, given, noted, &attempts).await;
+        let examined = examine(rt, &devices, names, adopted, noted, &attempts).await;
         let reading = examined.as_ref().map(|(_, as_of)| *as_of).map_err(Error::clone);
         let counts = before.as_ref() == Some(&reading);
         match examined {
@@ -166,7 +165,9 @@ struct AsOf {
 /// Checks the volume once, with the findings of earlier attempts.
 async fn examine<R: Runtime, D: Device>(
     rt: &R,
-    (devices, names, adopted): (&[Rc<D>], &[String], Option<AdoptedDisk>),
+    devices: &[Rc<D>],
+    names: &[String],
+    adopted: Option<AdoptedDisk>,
     noted: u64,
     attempts: &Attempts,
 ) -> Result<(Examined, AsOf)> {
@@ -182,7 +183,7 @@ async fn examine<R: Runtime, D: Device>(
         }
     }
     let Assembled { superblock, devices, clean, anew, lately, away, told, cut, .. } =
-        assemble(rt, devices.to_vec(), names, &[], adopted, (Lacking::Examined, attempts)).await?;
+        assemble(rt, devices.to_vec(), names, &[], adopted, Lacking::Examined, attempts).await?;
     match superblock.copies {
         1 => report.fatal.extend(cut.iter().map(|(_, what)| what.clone())),
         _ => report.cut.clone_from(&cut),
@@ -202,7 +203,7 @@ async fn examine<R: Runtime, D: Device>(
     let disk = watched(rt, &members, look_at(&members, &superblock, clean, &lately, false)).await?;
     let changed_elsewhere = disk.as_ref().is_some_and(|disk| disk.has_changed);
     let spans = watched(rt, &members, DirtySpans::load(&members, &superblock)).await?;
-    let mut source = Source {
+    let mut input = RecoveryInput {
         members: &members,
         superblock: &superblock,
         mode,
@@ -213,7 +214,7 @@ async fn examine<R: Runtime, D: Device>(
         cut: &cut,
         noted,
     };
-    let checked = check_metadata(&mut source, &mut report, (&lately, &cut));
+    let checked = check_metadata(&mut input, &mut report, &lately, &cut);
     let (found, next_batch) = watched(rt, &members, checked).await?;
     let as_of =
         AsOf { opening: (superblock.epoch, superblock.owner), sequence: superblock.sequence, next_batch };
@@ -235,11 +236,12 @@ async fn examine<R: Runtime, D: Device>(
 /// Checks the metadata that the superblocks name. Returns devices that lost acknowledged flushes, which make
 /// the report void, and the number of the batch after the batches in the journal.
 async fn check_metadata<D: Device>(
-    source: &mut Source<'_, D>,
+    input: &mut RecoveryInput<'_, D>,
     report: &mut Report,
-    (lately, cut): (&[DeviceId], &[(DeviceId, String)]),
+    lately: &[DeviceId],
+    cut: &[(DeviceId, String)],
 ) -> Result<(Vec<Forgetful>, u64)> {
-    for region in source.superblock.void_regions() {
+    for region in input.superblock.void_regions() {
         let text = format!(
             "{region} is void: a write to the region failed, and the region is rebuilt while the volume \
              is served"
@@ -247,23 +249,23 @@ async fn check_metadata<D: Device>(
         report.repairable.push(text);
     }
     for image in 0..2 {
-        report.repairable.extend(check_image(source, image).await);
+        report.repairable.extend(check_image(input, image).await);
     }
-    let shape = Shape::of(source.superblock);
-    let mut state = State::new(&shape, source.superblock);
-    match recover(source, &mut state).await {
+    let shape = Shape::of(input.superblock);
+    let mut state = State::new(&shape, input.superblock);
+    match recover(input, &mut state).await {
         Ok(Recovered { forgetful, found_next, .. }) if !forgetful.is_empty() => Ok((forgetful, found_next)),
         Ok(Recovered { recovery, found_next, .. }) => {
-            report.repairable.extend(check_cache_tables(source, &state).await);
-            report.only_on_missing = only_copies(source.members, &shape, &state, (lately, cut));
+            report.repairable.extend(check_cache_tables(input, &state).await);
+            report.only_on_missing = only_copies(input.members, &shape, &state, lately, cut);
             // With one copy, everything on a device missing since.
             let of_missing = |(device, _): &&(DeviceId, ExtentId)| lately.contains(device);
             report.only_on_missing.extend(recovery.given_up.iter().filter(of_missing));
             let on_missing: BTreeSet<ExtentId> = report.only_on_missing.iter().map(|(_, e)| *e).collect();
             report.lost = [state.map.lost(), state.map.partly_lost()].concat();
-            let is_kept = |id: &DeviceId| shape.copies == 1 && source.members[id.index()].is_current();
+            let is_kept = |id: &DeviceId| shape.copies == 1 && input.members[id.index()].is_current();
             for (id, _) in cut.iter().filter(|(id, _)| is_kept(id)) {
-                report.lost.extend(lost_at_end(&source.members[id.index()], &shape, &state).await?);
+                report.lost.extend(lost_at_end(&input.members[id.index()], &shape, &state).await?);
             }
             if shape.copies == 1
                 && let Err(error) = refuse_cached(&state, cut)
@@ -271,7 +273,7 @@ async fn check_metadata<D: Device>(
                 report.fatal.push(error.to_string());
             }
             report.lost.retain(|extent| !on_missing.contains(extent));
-            match damaged_extents(source.members, source.superblock, &shape, &state.map.lost()).await {
+            match damaged_extents(input.members, input.superblock, &shape, &state.map.lost()).await {
                 Ok(extents) => report.lost.extend(extents),
                 Err(error) => report.fatal.push(error.to_string()),
             }
@@ -283,9 +285,9 @@ async fn check_metadata<D: Device>(
         }
         Err(error) if error.kind() == ErrorKind::Corrupt => {
             report.fatal.push(error.to_string());
-            source.mode = Mode::Repair;
-            let mut state = State::new(&shape, source.superblock);
-            let Recovered { recovery, found_next, .. } = recover(source, &mut state).await?;
+            input.mode = Mode::Repair;
+            let mut state = State::new(&shape, input.superblock);
+            let Recovered { recovery, found_next, .. } = recover(input, &mut state).await?;
             report.fatal.extend(recovery.damage);
             report.fatal.extend(recovery.warnings);
             report.lost = recovery.lost;

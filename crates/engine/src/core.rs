@@ -183,7 +183,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         origin: Origin,
         deadline: Deadline,
     ) -> Result<()> {
-        let _noted = self.begin_disk_write(member.id, (at, from.len()), Some(from)).await;
+        let _noted = self.begin_disk_write(member.id, at, from.len(), Some(from)).await;
         let start = self.confirm_before_write().await?;
         let attempt = self.begin_at(start, member, Direction::Write, at, from.len(), origin);
         self.end(&attempt, member.write(at, from, deadline).await)

@@ -10,7 +10,7 @@ pub(crate) use layout::{added_regions, room_for_slots};
 pub(crate) use room::room;
 pub use room::{Fit, Left, RoomLeft, SPARE_SLOTS, room_left};
 
-use crate::adopted::{fingerprint_of, refuse_moving_homes, write_first_sums};
+use crate::adopted::{Disk, fingerprint_of, refuse_moving_homes, write_first_sums};
 use crate::map::State;
 use crate::open::write_new;
 use crate::shape::Shape;
@@ -112,14 +112,14 @@ pub async fn create<D: Device>(devices: &[D], options: &CreateOptions) -> Result
         let device = &devices[disk.index()];
         let geometry = device.geometry();
         let read = async |at: Bytes, into: &Buf| device.read(at, into).await;
-        let place = (disk, geometry.size, geometry.alignment);
+        let place = Disk { id: disk, size: geometry.size, alignment: geometry.alignment };
         // The sums must describe contents that survive a power cut.
         device.flush().await.map_err(|e| Error::io(format_args!("device {disk} could not flush"), &e))?;
         let (fingerprint, marks) = fingerprint_of(place, read).await?;
         superblock.devices[disk.index()].fingerprint = fingerprint;
         if let Some(region) = superblock.region(RegionKind::Sums, 0) {
-            let record = (&devices[region.device.index()], region.offset);
-            write_first_sums(record, superblock.volume, place, &marks, read).await?;
+            let (record, volume) = (&devices[region.device.index()], superblock.volume);
+            write_first_sums(record, region.offset, volume, place, &marks, read).await?;
         }
     }
     let all: Vec<Option<&D>> = devices.iter().map(Some).collect();

@@ -42,7 +42,7 @@ mod stats;
 mod status;
 mod volume;
 
-pub use adopted::{Likeness, Wanted};
+pub use adopted::{KnownDisk, Likeness};
 pub use braid_format::pending_log::LARGEST as LARGEST_LOG;
 pub use check::{Report, check, check_noted};
 pub use create::{

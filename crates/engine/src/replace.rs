@@ -2,7 +2,7 @@
 
 use crate::copies::{Member, watched};
 use crate::create::{refuse_content, write_empty_regions};
-use crate::journal::{Mode, Source, recover};
+use crate::journal::{Mode, RecoveryInput, recover};
 use crate::map::State;
 use crate::open::{
     Assembled, Attempts, Lacking, NEVER, assemble, refuse_only_copies, refuse_outdated, was_current,
@@ -54,7 +54,7 @@ pub async fn replace<R: Runtime, D: Device>(
     let Replacement { device, name, overwrite, .. } = replacement;
     let devices = devices.into_iter().map(Rc::new).collect();
     let Assembled { mut superblock, devices, clean, lately, away, told, anew, cut, .. } =
-        assemble(rt, devices, names, &[], None, (Lacking::Refused, &Attempts::default())).await?;
+        assemble(rt, devices, names, &[], None, Lacking::Refused, &Attempts::default()).await?;
     let Some(entry) = superblock.devices.get(device.index()) else {
         let count = superblock.devices.len();
         return invalid(format!("volume '{}' has no device {device}: it has {count}", superblock.name));
@@ -77,7 +77,7 @@ pub async fn replace<R: Runtime, D: Device>(
     }
     let entry = fitting(entry, &superblock, new, replacement)?;
     refuse_outdated(&superblock, &away, &[&replacement.outdated[..], &told].concat())?;
-    refuse_if_needed(rt, &superblock, &devices, (clean, &anew), (&lately, &cut)).await?;
+    refuse_if_needed(rt, &superblock, &devices, clean, &anew, &lately, &cut).await?;
     let old_size = std::mem::replace(&mut superblock.devices[device.index()], entry).size;
     superblock.sequence += 1;
     superblock.verify().map_err(|wrong| {
@@ -140,13 +140,15 @@ async fn refuse_if_needed<R: Runtime, D: Device>(
     rt: &R,
     superblock: &Superblock,
     devices: &[Option<Rc<D>>],
-    (clean, anew): (bool, &[DeviceId]),
-    (lately, cut): (&[DeviceId], &[(DeviceId, String)]),
+    clean: bool,
+    anew: &[DeviceId],
+    lately: &[DeviceId],
+    cut: &[(DeviceId, String)],
 ) -> Result<()> {
     let members = Member::all(superblock, devices.to_vec(), anew);
     let shape = Shape::of(superblock);
     let mut state = State::new(&shape, superblock);
-    let source = Source {
+    let input = RecoveryInput {
         members: &members,
         superblock,
         mode: Mode::Strict,
@@ -157,10 +159,10 @@ async fn refuse_if_needed<R: Runtime, D: Device>(
         cut,
         noted: 0,
     };
-    let recovered = watched(rt, &members, recover(&source, &mut state)).await?;
+    let recovered = watched(rt, &members, recover(&input, &mut state)).await?;
     if let Some(found) = recovered.forgetful.first() {
         let what = found.describe("a device", &superblock.name);
         return Err(Error::new(ErrorKind::Degraded, what));
     }
-    refuse_only_copies(&members, superblock, &shape, &state, (lately, cut))
+    refuse_only_copies(&members, superblock, &shape, &state, lately, cut)
 }

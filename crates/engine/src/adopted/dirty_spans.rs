@@ -29,13 +29,13 @@ pub(crate) struct DirtySpans {
     /// Location of the table; `None` if its device is absent.
     place: Option<(DeviceId, Bytes)>,
     spans: u32,
-    table: RefCell<Table>,
+    table: RefCell<DirtySpanTable>,
     /// One task writes at a time.
     writer: Semaphore,
 }
 
 #[derive(Default)]
-struct Table {
+struct DirtySpanTable {
     /// Sequence of the half that was written last, or tried.
     sequence: u64,
     /// Spans that the table names durably.
@@ -80,7 +80,7 @@ impl DirtySpans {
         }
         let region = superblock.region(RegionKind::DirtySpans, 0);
         let region = region.filter(|region| members[region.device.index()].is_current());
-        let mut table = Table::default();
+        let mut table = DirtySpanTable::default();
         if let Some(region) = region {
             let member = &members[region.device.index()];
             let (sequence, named) = read(member, region.offset, superblock).await?;
@@ -145,7 +145,7 @@ impl DirtySpans {
     /// span is dropped.
     fn forget(&self, idle: &[SpanId]) -> bool {
         let mut table = self.table.borrow_mut();
-        let Table { named, touched, .. } = &mut *table;
+        let DirtySpanTable { named, touched, .. } = &mut *table;
         let before = named.len();
         for span in idle.iter().filter(|span| !touched.contains(span)) {
             named.remove(span);

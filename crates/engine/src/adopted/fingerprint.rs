@@ -15,15 +15,31 @@ use std::ops::Range;
 /// Sectors that may hold marks, with their marks.
 pub(super) type Marks = Vec<(Bytes, Option<Mark>)>;
 
-/// Returns the fingerprint of a disk (id, size, alignment), and its marks. `read` reads whole sectors.
+/// Facts that a reader of an adopted disk, or of a candidate, needs.
+#[derive(Clone, Copy)]
+pub(crate) struct Disk {
+    pub id: DeviceId,
+    pub size: Bytes,
+    /// Requests start and end at multiples.
+    pub alignment: Bytes,
+}
+
+impl Disk {
+    /// Describes a device of a volume.
+    pub(super) fn of<D: Device>(member: &Member<D>) -> Self {
+        Self { id: member.id, size: member.entry.size, alignment: member.alignment }
+    }
+}
+
+/// Returns the fingerprint of a disk, and its marks. `read` reads whole sectors.
 ///
 /// # Errors
 /// The errors of the disk.
 pub(crate) async fn fingerprint_of(
-    disk: (DeviceId, Bytes, Bytes),
+    disk: Disk,
     read: impl AsyncFn(Bytes, &Buf) -> io::Result<()>,
 ) -> Result<(Fingerprint, Marks)> {
-    let (_, size, _) = disk;
+    let size = disk.size;
     let mut found = vec![look(disk, Bytes::ZERO..EDGE.min(size), &read).await?];
     let places = places(&found[0], size);
     for place in &places[1..] {
@@ -43,10 +59,11 @@ pub(crate) async fn fingerprint_of(
 
 /// Reads a range of any alignment.
 pub(super) async fn look(
-    (id, size, alignment): (DeviceId, Bytes, Bytes),
+    disk: Disk,
     place: Range<Bytes>,
     read: &impl AsyncFn(Bytes, &Buf) -> io::Result<()>,
 ) -> Result<Vec<u8>> {
+    let Disk { id, size, alignment } = disk;
     let around = place.start.align_down(alignment)..place.end.align_up(alignment).min(size);
     let buf = buffer(around.end - around.start).await;
     let done = read(around.start, &buf).await;
@@ -57,8 +74,10 @@ pub(super) async fn look(
 
 /// As [`fingerprint_of`], for a device of a volume.
 pub(super) async fn fingerprint_of_member<D: Device>(member: &Member<D>) -> Result<(Fingerprint, Marks)> {
-    let disk = (member.id, member.entry.size, member.alignment);
-    fingerprint_of(disk, async |at: Bytes, into: &Buf| member.read(at, into, Deadline::Only).await).await
+    fingerprint_of(Disk::of(member), async |at: Bytes, into: &Buf| {
+        member.read(at, into, Deadline::Only).await
+    })
+    .await
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {

@@ -8,6 +8,7 @@
 //! | half of the samples differ, and no file system is the same | another |
 //! | anything else: a disk that was changed, or of which too little is known | doubtful |
 
+use super::fingerprint::Disk;
 use super::same_disk::{compare, read_table};
 use crate::Result;
 use crate::open::{Survey, was_current};
@@ -20,7 +21,7 @@ use braid_runtime::{Buf, Device};
 
 /// The adopted disk of a volume, as described by the other devices.
 #[derive(Clone)]
-pub struct Wanted {
+pub struct KnownDisk {
     superblock: Superblock,
     disk: DeviceId,
     table: Option<((DeviceId, Bytes), Option<Sums>)>,
@@ -37,13 +38,13 @@ pub enum Likeness {
     Another,
 }
 
-impl Wanted {
+impl KnownDisk {
     /// Reads the description of the disk from the superblocks. `None` if the volume has no adopted disk, or
     /// no table of devices was found.
-    pub fn of(survey: &Survey) -> Option<Wanted> {
+    pub fn of(survey: &Survey) -> Option<KnownDisk> {
         let superblock = survey.newest()?.clone();
         let disk = superblock.adopted()?;
-        Some(Wanted { superblock, disk, table: None })
+        Some(KnownDisk { superblock, disk, table: None })
     }
 
     /// Id of the disk in the volume.
@@ -69,7 +70,7 @@ impl Wanted {
     pub async fn read_sums<D: Device>(&mut self, record: &D) -> Result<()> {
         let Some(region) = self.superblock.region(RegionKind::Sums, 0) else { return Ok(()) };
         let read = async |at: Bytes, into: &Buf| record.read(at, into).await;
-        let table = read_table((self.superblock.volume, self.size()), region.offset, &read).await;
+        let table = read_table(self.superblock.volume, self.size(), region.offset, &read).await;
         let table = table.map_err(|e| crate::Error::io("the sums of the adopted disk", &e))?;
         self.table = Some(((region.device, region.offset), table));
         Ok(())
@@ -91,8 +92,8 @@ impl Wanted {
         }
         let clean = self.superblock.phase == Phase::Closed;
         let read = async |at: Bytes, into: &Buf| disk.read(at, into).await;
-        let place = (self.disk, geometry.size, geometry.alignment);
-        let looked = compare(&self.superblock, self.table.clone(), place, (clean, false), &read).await?;
+        let disk = Disk { id: self.disk, size: geometry.size, alignment: geometry.alignment };
+        let looked = compare(&self.superblock, self.table.clone(), clean, disk, false, &read).await?;
         Ok(match looked.is_another() {
             Some(_) => Likeness::Another,
             None if looked.is_as_known() && looked.is_telling() => Likeness::Same,

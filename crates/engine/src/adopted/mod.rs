@@ -26,9 +26,9 @@ mod same_disk;
 mod sums;
 
 pub(crate) use dirty_spans::{DirtySpans, refuse_dirty, write_empty_table};
-pub(crate) use fingerprint::fingerprint_of;
+pub(crate) use fingerprint::{Disk, fingerprint_of};
 pub(crate) use leave::remove_metadata;
-pub use likeness::{Likeness, Wanted};
+pub use likeness::{KnownDisk, Likeness};
 pub(crate) use noting::{write_first_sums, write_unknown};
 pub(crate) use same_disk::{accept, is_vouched, look_at};
 pub(crate) use sums::DiskSums;

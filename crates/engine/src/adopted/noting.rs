@@ -1,7 +1,7 @@
 //! Keeps the sums and marks of an adopted disk up to date: before a guest's write, in the background, and at
 //! a shutdown.
 
-use super::fingerprint::look;
+use super::fingerprint::{Disk, look};
 use super::sums::{Begun, DiskSums, DiskWrite, FEW};
 use crate::copies::{Deadline, Member};
 use crate::core::Core;
@@ -28,7 +28,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     pub async fn begin_disk_write(
         &self,
         device: DeviceId,
-        (at, len): (Bytes, Bytes),
+        at: Bytes,
+        len: Bytes,
         from: Option<&Buf>,
     ) -> Option<DiskWrite<'_>> {
         let sums = self.sums.as_ref().filter(|sums| sums.disk == device)?;
@@ -122,9 +123,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     async fn look_at_disk(&self, member: &Member<D>, at: Bytes, len: Bytes) -> Result<Vec<u8>> {
-        let disk = (member.id, member.entry.size, member.alignment);
         let read = async |at: Bytes, into: &Buf| member.read(at, into, Deadline::Only).await;
-        look(disk, at..at + len, &read).await
+        look(Disk::of(member), at..at + len, &read).await
     }
 
     /// Notes samples and marks again that guests have written, until the volume closes.
@@ -219,14 +219,15 @@ pub(crate) async fn write_unknown<R: Runtime, D: Device>(
 /// # Errors
 /// The errors of the disk and of the record.
 pub(crate) async fn write_first_sums<D: Device>(
-    (record, region): (&D, Bytes),
+    record: &D,
+    region: Bytes,
     volume: Uuid,
-    disk: (DeviceId, Bytes, Bytes),
+    disk: Disk,
     sectors: &[(Bytes, Option<Mark>)],
     read: impl AsyncFn(Bytes, &Buf) -> io::Result<()>,
 ) -> Result<()> {
     let mut samples = Vec::new();
-    for at in addresses(volume, disk.1) {
+    for at in addresses(volume, disk.size) {
         let bytes = look(disk, at..at + SAMPLE, &read).await?;
         samples.push(Sample { at, sum: sum_of(&bytes), is_written: false });
     }

@@ -8,8 +8,8 @@
 //! | half of the samples differ, no serial number or file system is the same | refused | refused |
 //! | too little is known after an unclean stop | are forgotten | kept if the serial number is the same |
 
-use super::fingerprint::{Marks, fingerprint_of, look};
-use super::sums::{DiskSums, FEW, SampleState, Sector, Table, allows};
+use super::fingerprint::{Disk, Marks, fingerprint_of, look};
+use super::sums::{DiskSums, FEW, SampleState, Sector, SumTable, allows};
 use crate::copies::{Deadline, Member};
 use crate::journal::Recovery;
 use crate::map::State;
@@ -28,7 +28,7 @@ pub(crate) struct Looked {
     now: Fingerprint,
     marks: Marks,
     /// Known sums of the disk; `None` if the record is absent or has no region for sums.
-    sums: Option<Known>,
+    sums: Option<KnownSums>,
     /// True if the disk was changed while Braid did not serve the disk.
     pub has_changed: bool,
     /// True if the disk may have been changed: the record has been excluded, and only the record tells
@@ -41,7 +41,7 @@ pub(crate) struct Looked {
 }
 
 /// Known sums of a disk.
-struct Known {
+struct KnownSums {
     place: (DeviceId, Bytes),
     /// `None` if no half of the table is valid.
     table: Option<Sums>,
@@ -49,7 +49,7 @@ struct Known {
     now: Vec<Sample>,
 }
 
-impl Known {
+impl KnownSums {
     /// Returns the number of samples with a known sum, and how many of these differ.
     fn compared(&self) -> (usize, usize) {
         let samples = self.table.iter().flat_map(|table| &table.samples).zip(&self.now);
@@ -112,8 +112,7 @@ pub(crate) async fn look_at<D: Device>(
     let member = &members[disk.index()];
     let table = load(members, superblock, member).await?;
     let read = async |at: Bytes, into: &Buf| member.read(at, into, Deadline::Only).await;
-    let geometry = (member.id, member.entry.size, member.alignment);
-    let mut looked = compare(superblock, table, geometry, (clean, is_vouched), &read).await?;
+    let mut looked = compare(superblock, table, clean, Disk::of(member), is_vouched, &read).await?;
     let record = superblock.region(RegionKind::DirtySpans, 0).map(|region| region.device);
     looked.may_have_changed = record.is_some_and(|record| lately.contains(&record));
     Ok(Some(looked))
@@ -125,37 +124,38 @@ pub(crate) async fn look_at<D: Device>(
 pub(super) async fn compare(
     superblock: &Superblock,
     table: Option<((DeviceId, Bytes), Option<Sums>)>,
-    geometry: (DeviceId, Bytes, Bytes),
-    (clean, is_vouched): (bool, bool),
+    clean: bool,
+    disk: Disk,
+    is_vouched: bool,
     read: &impl AsyncFn(Bytes, &Buf) -> io::Result<()>,
 ) -> Result<Looked> {
-    let (disk, size, _) = geometry;
-    let (now, marks) = fingerprint_of(geometry, read).await?;
+    let (now, marks) = fingerprint_of(disk, read).await?;
     let mut sums = None;
     if let Some((place, table)) = table {
         let places = match &table {
             Some(table) => table.samples.iter().map(|sample| sample.at).collect(),
-            None => addresses(superblock.volume, size),
+            None => addresses(superblock.volume, disk.size),
         };
         let mut now = Vec::new();
         for at in places {
-            let bytes = look(geometry, at..at + SAMPLE, read).await?;
+            let bytes = look(disk, at..at + SAMPLE, read).await?;
             now.push(Sample { at, sum: sum_of(&bytes), is_written: false });
         }
-        sums = Some(Known { place, table, now });
+        sums = Some(KnownSums { place, table, now });
     }
     let has_table = sums.as_ref().is_some_and(|sums| sums.table.is_some());
-    let (known, differing) = sums.as_ref().map_or((0, 0), Known::compared);
+    let (known, differing) = sums.as_ref().map_or((0, 0), KnownSums::compared);
     let (mut known_marks, mut differing_marks) = (0, 0);
     for (_, is_there) in sums.iter().flat_map(|sums| sums.marks(&marks)) {
         known_marks += 1;
         differing_marks += usize::from(!is_there);
     }
-    let content = superblock.devices[disk.index()].fingerprint.content;
+    let content = superblock.devices[disk.id.index()].fingerprint.content;
     let has_changed = clean && now.content != content || differing > 0 || differing_marks > 0;
     let is_unproved = !clean && (!has_table || known < FEW && known_marks == 0);
     // Without a table a serial number identifies the disk, but does not prove that the disk is unchanged.
     let is_vouched = is_vouched && (clean || has_table);
+    let disk = disk.id;
     Ok(Looked { disk, now, marks, sums, has_changed, may_have_changed: false, is_unproved, is_vouched })
 }
 
@@ -171,7 +171,7 @@ async fn load<D: Device>(
     };
     let (record, size) = (&members[region.device.index()], disk.entry.size);
     let read = async |at: Bytes, into: &Buf| record.read(at, into, Deadline::Only).await;
-    let table = read_table((superblock.volume, size), region.offset, &read).await;
+    let table = read_table(superblock.volume, size, region.offset, &read).await;
     let table =
         table.map_err(|e| Error::io(format_args!("the sums of the adopted disk on {}", record.id), &e))?;
     Ok(Some(((region.device, region.offset), table)))
@@ -179,7 +179,8 @@ async fn load<D: Device>(
 
 /// Returns the newest valid half of a table for a disk of this size; `None` if no half is valid.
 pub(super) async fn read_table(
-    (volume, size): (Uuid, Bytes),
+    volume: Uuid,
+    size: Bytes,
     at: Bytes,
     read: &impl AsyncFn(Bytes, &Buf) -> io::Result<()>,
 ) -> io::Result<Option<Sums>> {
@@ -199,20 +200,22 @@ pub(super) async fn read_table(
 /// Accepts the disk as found, unless a write-back would destroy data that was written elsewhere.
 ///
 /// # Errors
-/// For another disk `Invalid`, or `Degraded` if blocks are dirty, unless `is_forced` or `gives_up`.
+/// For another disk `Invalid`, or `Degraded` if blocks are dirty, unless `is_forced` or a device is
+/// `distrusted`.
 /// `Degraded` if the disk was changed elsewhere, or may have been, and blocks are dirty, unless `is_forced`.
 pub(crate) fn accept(
     disk: Option<Looked>,
     superblock: &mut Superblock,
     state: &State,
     recovery: &mut Recovery,
-    (is_forced, gives_up): (bool, bool),
+    distrusted: &[DeviceId],
+    is_forced: bool,
 ) -> Result<Option<DiskSums>> {
     let Some(looked) = disk else { return Ok(None) };
     let (dirty, name) = (state.extras.dirty(), &superblock.name);
     if let Some((differing, known)) = looked.is_another()
         && !is_forced
-        && !gives_up
+        && distrusted.is_empty()
     {
         let text = format!(
             "the disk is not the disk that volume '{name}' adopted, or nearly all of the disk was written \
@@ -254,8 +257,8 @@ pub(crate) fn accept(
 
 /// Builds the sums of an accepted disk. For a changed disk everything is unknown until noted again: the
 /// caller writes this table first.
-fn sums_of(disk: DeviceId, known: Known, marks: &Marks, has_changed: bool) -> DiskSums {
-    let Known { place, table, now } = known;
+fn sums_of(disk: DeviceId, known: KnownSums, marks: &Marks, has_changed: bool) -> DiskSums {
+    let KnownSums { place, table, now } = known;
     let mut sectors: Vec<Sector> = marks.iter().map(|&(at, _)| Sector::new(at)).collect();
     for noted in table.iter().flat_map(|table| &table.marks) {
         let Ok(i) = sectors.binary_search_by_key(&noted.at, |sector| sector.at) else { continue };
@@ -272,7 +275,7 @@ fn sums_of(disk: DeviceId, known: Known, marks: &Marks, has_changed: bool) -> Di
     let samples = now.iter().enumerate().map(sample).collect();
     let sequence = table.as_ref().map_or(0, |table| table.sequence);
     // No warning about samples that are unknown already.
-    let table = Table { sequence, samples, sectors, told_few: true, ..Table::default() };
+    let table = SumTable { sequence, samples, sectors, told_few: true, ..SumTable::default() };
     DiskSums { disk, place, table: table.into(), writer: Semaphore::new(1) }
 }
 

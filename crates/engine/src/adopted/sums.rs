@@ -24,13 +24,13 @@ pub(crate) struct DiskSums {
     pub disk: DeviceId,
     /// Location of the table.
     pub(super) place: (DeviceId, Bytes),
-    pub(super) table: RefCell<Table>,
+    pub(super) table: RefCell<SumTable>,
     /// One task writes the table at a time.
     pub(super) writer: Semaphore,
 }
 
 #[derive(Default)]
-pub(super) struct Table {
+pub(super) struct SumTable {
     /// Sequence of the half that was written last, or tried.
     pub sequence: u64,
     pub samples: Vec<SampleState>,
@@ -164,7 +164,7 @@ fn mark_written(from: &Buf, sector: Bytes, start: Bytes) -> Option<Mark> {
     from.with_bytes(|bytes| mark_in(bytes.get(first..first + SECTOR.as_usize())?))
 }
 
-impl Table {
+impl SumTable {
     /// Returns the table to be written next.
     pub fn next(&mut self) -> Sums {
         self.sequence += 1;

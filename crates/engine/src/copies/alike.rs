@@ -26,12 +26,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if let Other::Behind(other) = copies.other
             && self.lacks_beside(extent, copies.current, other)
         {
-            return self.read_apart(extent, (copies.current, other), range, into, origin).await;
+            return self.read_apart(extent, copies.current, other, range, into, origin).await;
         }
         let Other::Behind(other) = copies.other else {
             return self.read_kept(extent, copies.current, range, into, origin).await;
         };
-        let is_alike = || self.is_alike(extent, (copies.current, other), &range);
+        let is_alike = || self.is_alike(extent, copies.current, other, &range);
         if !is_alike() {
             return self.read_kept(extent, copies.current, range, into, origin).await;
         }
@@ -66,7 +66,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     async fn read_apart(
         self: &Rc<Self>,
         extent: ExtentId,
-        (current, other): (SlotNumber, SlotNumber),
+        current: SlotNumber,
+        other: SlotNumber,
         range: Range<Bytes>,
         into: &Buf,
         origin: Origin,
@@ -89,7 +90,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     fn is_alike(
         &self,
         extent: ExtentId,
-        (current, other): (SlotNumber, SlotNumber),
+        current: SlotNumber,
+        other: SlotNumber,
         range: &Range<Bytes>,
     ) -> bool {
         let (first, last) = (self.locate(current).0, self.locate(other).0);

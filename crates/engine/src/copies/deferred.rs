@@ -2,31 +2,31 @@
 
 use crate::Result;
 use crate::core::Core;
-use braid_base::{Bytes, ExtentId};
+use crate::shape::Piece;
 use braid_format::SlotNumber;
 use braid_format::map_page::Entry;
 use braid_runtime::{Device, Runtime};
-use std::ops::Range;
 
 impl<R: Runtime, D: Device> Core<R, D> {
     /// True if a deferred write must reach the second copy before the reply.
     ///
     /// Condition: the home no longer serves the extent or could not take the write, and the second copy lacks
-    /// no acknowledged write outside of the range. Readers of the range wait until the write ends, so no
+    /// no acknowledged write outside of the piece. Readers of the piece wait until the write ends, so no
     /// guest sees older bytes on the second copy after newer bytes from the home.
     pub(super) fn is_second_needed(
         &self,
-        (extent, range): (ExtentId, &Range<Bytes>),
+        piece: &Piece,
         entry: &Entry,
         results: &[(SlotNumber, Result<()>)],
     ) -> bool {
         let state = self.state.borrow();
         // The home's device failed while all its data was elsewhere, or a concurrent write exchanged the
         // copies.
-        let has_left = !self.locate(entry.home).0.is_current() || state.map.get(extent).home == entry.second;
+        let has_left =
+            !self.locate(entry.home).0.is_current() || state.map.get(piece.extent).home == entry.second;
         let has_failed = results.iter().any(|(_, result)| result.is_err());
         self.locate(entry.second).0.is_current()
-            && (has_left || has_failed && !self.lacks_flushed_beside(extent, range))
+            && (has_left || has_failed && !self.lacks_flushed_beside(piece.extent, &piece.range))
     }
 
     /// Prepares a deferred write to the second copy after the home has failed: superblocks name the failed

@@ -1,7 +1,7 @@
 //! Extra copies: made by reads that a policy admits, updated by writes, dirty under write-back, and evicted
 //! at any time once clean.
 
-use super::runs::Run;
+use super::runs::BlockRun;
 use super::{Deadline, Member};
 use crate::core::Core;
 use crate::map::State;
@@ -70,8 +70,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return;
         }
         let (runs, _room) = self.place_clean(&piece, device);
-        let by = (Origin::Background, Deadline::Brief);
-        let writes = runs.iter().map(|run| self.write_run(run, &piece, &bytes, by));
+        let write = |run| self.write_run(run, &piece, &bytes, Origin::Background, Deadline::Brief);
+        let writes = runs.iter().map(write);
         for (run, written) in runs.iter().zip(join_all(writes).await) {
             // After an error the copy is dropped: the device counts the error, and the home has the bytes. A
             // new policy admits blocks by its own rules. A device that failed meanwhile may have lost the
@@ -118,7 +118,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 return Ok(Updated::NotAll);
             }
             let deadline = if is_dirty { Deadline::Only } else { Deadline::Brief };
-            self.write_run(run, piece, from, (Origin::Guest, deadline)).await.map(|()| Updated::All)
+            self.write_run(run, piece, from, Origin::Guest, deadline).await.map(|()| Updated::All)
         });
         for (run, written) in runs.iter().zip(join_all(writes).await) {
             match written {
@@ -144,7 +144,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             true => self.fill_block(run, piece, from).await,
             false => {
                 let deadline = if self.is_dirty(run) { Deadline::Only } else { Deadline::Brief };
-                self.write_run(run, piece, from, (Origin::Guest, deadline)).await
+                self.write_run(run, piece, from, Origin::Guest, deadline).await
             }
         });
         let written = join_all(writes).await;
@@ -186,7 +186,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Fills a new block slot with the guest's bytes, and with the block's earlier bytes around the guest's
     /// range.
-    async fn fill_block(self: &Rc<Self>, run: &Run, piece: &Piece, from: &Buf) -> Result<()> {
+    async fn fill_block(self: &Rc<Self>, run: &BlockRun, piece: &Piece, from: &Buf) -> Result<()> {
         let range = &run.piece.range;
         let whole = self.shape.range_of(self.shape.block_of(piece.extent, range.start));
         let bytes = self.buffers.blocks.alloc(whole.len()).await;
@@ -196,7 +196,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         let part = from.slice(range.start - piece.range.start..range.end - piece.range.start);
         bytes.copy_from(range.start - whole.range.start, &part);
-        self.write_run(&run.of_all(&whole), &whole, &bytes, (Origin::Guest, Deadline::Brief)).await
+        self.write_run(&run.of_all(&whole), &whole, &bytes, Origin::Guest, Deadline::Brief).await
     }
 
     /// Records in the journal that the copies in the piece's span may differ, if a changed block has a clean
@@ -245,7 +245,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let zeros = self.buffers.blocks.alloc(edge.len()).await;
             zeros.fill_zero();
             for run in self.runs_of(&edge).0 {
-                self.write_run(&run, &edge, &zeros, (Origin::Guest, Deadline::Only)).await?;
+                self.write_run(&run, &edge, &zeros, Origin::Guest, Deadline::Only).await?;
             }
         }
         Ok(())

@@ -5,7 +5,7 @@ use super::Member;
 use crate::core::Core;
 use crate::epochs::Epochs;
 use crate::map::has_moved_home;
-use crate::open::{self, Table, Written};
+use crate::open::{self, NeededTable, SuperblockWrite};
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{DeviceClass, DeviceId, ExtentId};
@@ -277,13 +277,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 superblock.clone()
             };
             match open::write_superblocks(&self.rt, self.devices.iter(), &superblock).await {
-                Written::All => {
+                SuperblockWrite::All => {
                     self.devices.states_recorded.set(states);
                     self.doubt_log();
                     return Ok(());
                 }
-                Written::Failed { device, error, table } => {
-                    if table == Table::Before {
+                SuperblockWrite::Failed { device, error, table } => {
+                    if table == NeededTable::Before {
                         // The sequence number selects the half to write. The next attempt goes to the same
                         // half again.
                         self.devices.superblock.borrow_mut().sequence += 1;

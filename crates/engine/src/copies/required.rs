@@ -230,17 +230,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.with_policy(|_, view| wait(view, other) < wait(view, device))
     }
 
-    /// Writes a range to the required copies; `None` stands for zeros. The caller holds the extent's
+    /// Writes a piece to the required copies; `None` stands for zeros. The caller holds the extent's
     /// exclusive lock, or the shared lock and the range's lock. Returns the new entry: a home that could not
     /// be written is now the second copy.
     pub async fn write_required(
         self: &Rc<Self>,
-        extent: ExtentId,
+        piece: &Piece,
         entry: Entry,
-        range: &Range<Bytes>,
-        (from, origin): (Option<&Buf>, Origin),
+        from: Option<&Buf>,
+        origin: Origin,
         timing: Timing,
     ) -> Result<Entry> {
+        let &Piece { extent, ref range } = piece;
         if entry.second == SlotNumber::NONE {
             self.write_slot(entry.home, range, from, entry.valid, origin).await?;
             // A new extent is in no map yet, so its device may have been excluded meanwhile.
@@ -261,7 +262,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         // Range in whole blocks that the second copy gets later.
         let deferred = match timing {
             _ if keeps_epochs => {
-                let changed = self.changed_by(extent, range, entry.valid);
+                let changed = self.changed_by(piece, entry.valid);
                 self.note_change(&changed).await?;
                 self.begin_behind(span, changed.clone());
                 Some(changed)
@@ -269,11 +270,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
             // While a move is pending, a failure of the former home's device makes the second copy current:
             // the second copy must have the write.
             Timing::Later(most) if both_current() && !is_move_pending() => {
-                let changed = self.changed_by(extent, range, entry.valid);
+                let changed = self.changed_by(piece, entry.valid);
                 let mut state = self.state.borrow_mut();
                 let begun = state.behind.begin_deferred_write(span, changed.clone(), most);
                 if begun {
-                    state.behind.decided_by_write(self.written_by(extent, range, entry.valid));
+                    state.behind.decided_by_write(self.written_by(piece, entry.valid));
                 }
                 begun.then_some(changed)
             }
@@ -300,17 +301,17 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let slots = [entry.home, entry.second].into_iter().filter(|&slot| wanted(slot));
         let deadline = if both_current() { Deadline::Copied } else { Deadline::Only };
         let writes = slots.map(async |slot| {
-            (slot, self.write_slot_by(slot, range, from, entry.valid, (origin, deadline)).await)
+            (slot, self.write_slot_by(slot, range, from, entry.valid, origin, deadline).await)
         });
         let mut results = join_all(writes).await;
-        if later && self.is_second_needed((extent, range), &entry, &results) {
+        if later && self.is_second_needed(piece, &entry, &results) {
             let written = async {
                 self.leave_home(&entry, &results, keeps_epochs).await?;
-                self.write_slot_by(entry.second, range, from, entry.valid, (origin, Deadline::Only)).await
+                self.write_slot_by(entry.second, range, from, entry.valid, origin, Deadline::Only).await
             };
             results.push((entry.second, written.await));
         }
-        let mut settled = self.settle((extent, range), entry, &results);
+        let mut settled = self.settle(piece, entry, &results);
         if let Ok(now) = &settled
             && now.home == entry.second
             && self.state.borrow().behind.lacks_flushed(extent)
@@ -319,7 +320,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             // the second copy replaces the home.
             let (member, device) = (self.locate(now.home).0, self.device_of(now.home));
             settled = match member.flush(&self.rt).await {
-                Ok(_) => self.settle((extent, range), entry, &results),
+                Ok(_) => self.settle(piece, entry, &results),
                 Err(error) => {
                     let error = Error::io(format_args!("{} could not flush", self.describe(device)), &error);
                     self.lose(device, error.clone()).and(Err(error))
@@ -337,11 +338,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 state.set_extent(extent, Entry { home: now.home, second: now.second, ..known });
                 state.note_exchange(extent);
             }
-            let lacks = || self.changed_by(extent, range, entry.valid);
+            let lacks = || self.changed_by(piece, entry.valid);
             deferred.into_iter().for_each(|changed| state.behind.end_deferred_write(changed));
             state.behind.end_write(span, missed.then(lacks), self.rt.now());
             if missed {
-                state.behind.decided_by_write(self.written_by(extent, range, entry.valid));
+                state.behind.decided_by_write(self.written_by(piece, entry.valid));
             }
             exchanged
         };
@@ -372,7 +373,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         // The state of a device that is not current covers its missed writes.
         self.record_states().await?;
         // A device may have been excluded meanwhile; the exclusion does not know of a new extent in no map.
-        self.settle((extent, range), settled, &results)
+        self.settle(piece, settled, &results)
     }
 
     /// Commits the pending move of a home before the second copy misses a write. Returns the new entry: the
@@ -405,25 +406,21 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Range of the volume that a write changes on a device, padding included.
-    fn written_by(&self, extent: ExtentId, range: &Range<Bytes>, valid: u16) -> Range<Bytes> {
-        self.bytes_of_piece(&self.padded(&Piece { extent, range: range.clone() }, valid))
+    fn written_by(&self, piece: &Piece, valid: u16) -> Range<Bytes> {
+        self.bytes_of_piece(&self.padded(piece, valid))
     }
 
     /// Range of the volume that a write changes, in whole blocks.
-    fn changed_by(&self, extent: ExtentId, range: &Range<Bytes>, valid: u16) -> Range<Bytes> {
-        let (written, block) = (self.written_by(extent, range, valid), self.shape.block_size);
+    fn changed_by(&self, piece: &Piece, valid: u16) -> Range<Bytes> {
+        let (written, block) = (self.written_by(piece, valid), self.shape.block_size);
         let is_short = planted(Bug::BehindRangeShort) && written.end.align_down(block) > written.start;
         let end = if is_short { written.end.align_down(block) } else { written.end.align_up(block) };
         written.start.align_down(block)..end
     }
 
     /// Returns the entry after a write to both copies; an error if no current copy has the write.
-    fn settle(
-        &self,
-        (extent, range): (ExtentId, &Range<Bytes>),
-        entry: Entry,
-        results: &[(SlotNumber, Result<()>)],
-    ) -> Result<Entry> {
+    fn settle(&self, piece: &Piece, entry: Entry, results: &[(SlotNumber, Result<()>)]) -> Result<Entry> {
+        let extent = piece.extent;
         // Another write may have exchanged the copies. A new extent is not in the map yet.
         let now = self.state.borrow().map.get(extent);
         let entry = match now.home == entry.second {
@@ -440,7 +437,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         // If undecided outside of the range, either copy is good there.
         let is_enough = |other| {
             let is_equal = copies.other == Other::Equal(other);
-            is_equal || self.locate(other).0.is_current() && !self.lacks_flushed_beside(extent, range)
+            is_equal || self.locate(other).0.is_current() && !self.lacks_flushed_beside(extent, &piece.range)
         };
         match (result(copies.current), copies.other) {
             (Some(Ok(())), _) => Ok(entry),

@@ -17,7 +17,7 @@ use braid_runtime::{Buf, Device, Runtime};
 use std::ops::Range;
 
 /// Adjacent blocks of an extent (the first and the last perhaps in part) and the place of their extra copies.
-pub(super) struct Run {
+pub(super) struct BlockRun {
     pub piece: Piece,
     pub(super) slot: SlotNumber,
     /// Block slot of the first block.
@@ -26,17 +26,17 @@ pub(super) struct Run {
     pub is_new: bool,
 }
 
-impl Run {
+impl BlockRun {
     /// Returns the run extended to its whole block. The run must have only one block.
-    pub fn of_all(&self, block: &Piece) -> Run {
-        Run { piece: block.clone(), ..*self }
+    pub fn of_all(&self, block: &Piece) -> BlockRun {
+        BlockRun { piece: block.clone(), ..*self }
     }
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Returns the runs of the piece's extra copies that count ([`Core::extra_in`]), and true if all copies
     /// count.
-    pub(super) fn runs_of(&self, piece: &Piece) -> (Vec<Run>, bool) {
+    pub(super) fn runs_of(&self, piece: &Piece) -> (Vec<BlockRun>, bool) {
         let (mut runs, mut is_all) = (Vec::new(), true);
         for (block, range) in self.blocks_of(piece) {
             let state = self.state.borrow();
@@ -47,7 +47,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
             drop(state);
             let (piece, Extra { slot, place, .. }) = (Piece { extent: piece.extent, range }, extra);
-            self.push_run(&mut runs, Run { piece, slot, place, is_new: false });
+            self.push_run(&mut runs, BlockRun { piece, slot, place, is_new: false });
         }
         (runs, is_all)
     }
@@ -55,7 +55,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Returns the runs for a write of a piece to extra copies alone: existing copies, and newly taken block
     /// slots for the rest. None without room, or if an existing copy must not become dirty because the copy
     /// and its bytes around the piece may be lost.
-    pub(super) fn place_dirty(&self, piece: &Piece, device: DeviceId) -> Option<Vec<Run>> {
+    pub(super) fn place_dirty(&self, piece: &Piece, device: DeviceId) -> Option<Vec<BlockRun>> {
         let blocks: Vec<(BlockId, Range<Bytes>)> = self.blocks_of(piece).collect();
         let (mut runs, mut at) = (Vec::new(), 0);
         while at < blocks.len() {
@@ -70,7 +70,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             };
             for ((_, range), place) in blocks[at..].iter().zip(places.clone()) {
                 let piece = Piece { extent: piece.extent, range: range.clone() };
-                self.push_run(&mut runs, Run { piece, slot, place, is_new: known.is_none() });
+                self.push_run(&mut runs, BlockRun { piece, slot, place, is_new: known.is_none() });
             }
             at += places.len();
         }
@@ -79,7 +79,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Takes block slots and journal room for new clean extra copies of a piece's whole, valid blocks, as
     /// many as there is room for.
-    pub(super) fn place_clean(&self, piece: &Piece, device: DeviceId) -> (Vec<Run>, Vec<Reservation<'_>>) {
+    pub(super) fn place_clean(
+        &self,
+        piece: &Piece,
+        device: DeviceId,
+    ) -> (Vec<BlockRun>, Vec<Reservation<'_>>) {
         let is_wanted = |(block, range): &(BlockId, Range<Bytes>)| {
             *range == self.shape.range_of(*block).range && self.is_written(piece, range)
         };
@@ -98,7 +102,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             for ((_, range), place) in blocks[at..].iter().zip(places.clone()) {
                 let piece = Piece { extent: piece.extent, range: range.clone() };
                 match has_room {
-                    true => self.push_run(&mut runs, Run { piece, slot, place, is_new: true }),
+                    true => self.push_run(&mut runs, BlockRun { piece, slot, place, is_new: true }),
                     false => self.release_block(slot, place),
                 }
             }
@@ -114,40 +118,42 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// writes to the same block slots come after them: a late device gets no other request before its answer.
     pub(super) async fn write_run(
         &self,
-        run: &Run,
+        run: &BlockRun,
         piece: &Piece,
         from: &Buf,
-        by: (Origin, Deadline),
+        origin: Origin,
+        deadline: Deadline,
     ) -> Result<()> {
         let range = &run.piece.range;
         let part = from.slice(range.start - piece.range.start..range.end - piece.range.start);
         let start = self.shape.block_size * u64::from(run.place) + range.start % self.shape.block_size;
         // All of a block slot counts as valid: if the device needs whole sectors, edges are read first.
-        self.write_slot_by(run.slot, &(start..start + part.len()), Some(&part), u16::MAX, by).await
+        let within = start..start + part.len();
+        self.write_slot_by(run.slot, &within, Some(&part), u16::MAX, origin, deadline).await
     }
 
     /// Iterates over the blocks of a run with their block slots.
     pub(super) fn places_of(
         &self,
-        run: &Run,
+        run: &BlockRun,
     ) -> impl Iterator<Item = (BlockId, SlotNumber, u16)> + use<R, D> {
         let slot = run.slot;
         self.blocks_of(&run.piece).zip(run.place..).map(move |((block, _), place)| (block, slot, place))
     }
 
     /// True if a block of the run has a dirty extra copy.
-    pub(super) fn is_dirty(&self, run: &Run) -> bool {
+    pub(super) fn is_dirty(&self, run: &BlockRun) -> bool {
         let state = self.state.borrow();
         self.blocks_of(&run.piece).any(|(block, _)| state.extras.get(block).is_some_and(|extra| extra.dirty))
     }
 
     /// True if the run covers all its blocks whole.
-    pub(super) fn covers_blocks(&self, run: &Run) -> bool {
+    pub(super) fn covers_blocks(&self, run: &BlockRun) -> bool {
         self.blocks_of(&run.piece).all(|(block, range)| range == self.shape.range_of(block).range)
     }
 
     /// Frees the block slots taken for new runs.
-    pub(super) fn release_new(&self, runs: &[Run]) {
+    pub(super) fn release_new(&self, runs: &[BlockRun]) {
         for run in runs.iter().filter(|run| run.is_new) {
             self.places_of(run).for_each(|(_, slot, place)| self.release_block(slot, place));
         }
@@ -167,8 +173,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Appends a block to the last run, or begins a new run.
-    fn push_run(&self, runs: &mut Vec<Run>, next: Run) {
-        let goes_on = |last: &&mut Run| {
+    fn push_run(&self, runs: &mut Vec<BlockRun>, next: BlockRun) {
+        let goes_on = |last: &&mut BlockRun| {
             let blocks = self.shape.blocks_touched(&last.piece);
             (last.slot, last.is_new) == (next.slot, next.is_new)
                 && u64::from(last.place) + blocks == u64::from(next.place)

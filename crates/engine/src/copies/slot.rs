@@ -21,7 +21,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         into: &Buf,
         origin: Origin,
     ) -> Result<()> {
-        self.read_slot_by(slot, range, into, (origin, Deadline::Only)).await
+        self.read_slot_by(slot, range, into, origin, Deadline::Only).await
     }
 
     /// Reads a range of a slot with another current copy. After an error `into` is unchanged: the device
@@ -34,7 +34,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         origin: Origin,
     ) -> Result<()> {
         let own = self.replaceable(into.len());
-        self.read_slot_by(slot, range, &own, (origin, Deadline::Copied)).await?;
+        self.read_slot_by(slot, range, &own, origin, Deadline::Copied).await?;
         into.copy_from(Bytes::ZERO, &own);
         Ok(())
     }
@@ -69,15 +69,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
         slot: SlotNumber,
         range: Range<Bytes>,
         into: &Buf,
-        (origin, deadline): (Origin, Deadline),
+        origin: Origin,
+        deadline: Deadline,
     ) -> Result<()> {
         let (member, start) = self.locate(slot);
         match self.is_recovering() {
             true => {
-                let read = self.read_applied(member, start + range.start, into, (origin, deadline));
+                let read = self.read_applied(member, start + range.start, into, origin, deadline);
                 Box::pin(read).await
             }
-            false => self.read_place(member, start + range.start, into, (origin, deadline)).await,
+            false => self.read_place(member, start + range.start, into, origin, deadline).await,
         }
     }
 
@@ -87,7 +88,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         member: &Member<D>,
         first: Bytes,
         into: &Buf,
-        (origin, deadline): (Origin, Deadline),
+        origin: Origin,
+        deadline: Deadline,
     ) -> Result<()> {
         let align = member.alignment;
         if first.is_aligned(align) && into.len().is_aligned(align) && member.can_use(into) {
@@ -120,7 +122,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         valid: u16,
         origin: Origin,
     ) -> Result<()> {
-        self.write_slot_by(slot, range, from, valid, (origin, Deadline::Only)).await
+        self.write_slot_by(slot, range, from, valid, origin, Deadline::Only).await
     }
 
     /// Like [`Core::write_slot`], with a deadline.
@@ -130,7 +132,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         range: &Range<Bytes>,
         from: Option<&Buf>,
         valid: u16,
-        (origin, deadline): (Origin, Deadline),
+        origin: Origin,
+        deadline: Deadline,
     ) -> Result<()> {
         let (member, start) = self.locate(slot);
         let (head, tail) =
@@ -150,7 +153,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 let block = edge.align_down(align);
                 if (at..end).contains(&block) && self.is_valid(block, valid) {
                     let part = bounce.slice(block - at..block - at + align);
-                    self.read_edge(member, start + block, (&bounce, &part), (origin, deadline)).await?;
+                    self.read_edge(member, start + block, &bounce, &part, origin, deadline).await?;
                 }
             }
             let wanted = at.max(range.start)..end.min(range.end);
@@ -176,8 +179,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         &self,
         member: &Member<D>,
         at: Bytes,
-        (all, place): (&Buf, &Buf),
-        (origin, deadline): (Origin, Deadline),
+        all: &Buf,
+        place: &Buf,
+        origin: Origin,
+        deadline: Deadline,
     ) -> Result<()> {
         if member.can_use(place) {
             return self.device_read_by(member, at, place, origin, deadline).await;

@@ -162,7 +162,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             // the home counts.
             let _told = self.drop_suspects(self.shape.span_of(self.shape.extent_of(piece.start))).await;
             let bytes = self.buffer(&self.buffers.runs, piece.end - piece.start).await?;
-            match self.resync_piece(&piece, bytes, (Mover::Engine, on_bad_place)).await {
+            match self.resync_piece(&piece, bytes, Mover::Engine, on_bad_place).await {
                 Err(error) if on_bad_place == OnBadPlace::Fail => return Err(error),
                 Err(error) => all = all.and(Err(error)),
                 Ok(is_alike) => all = all.map(|all| all && is_alike),
@@ -306,22 +306,23 @@ impl<R: Runtime, D: Device> Core<R, D> {
         start + piece.range.start..start + piece.range.end
     }
 
-    /// Makes an undecided range of an extent equal: with the home's bytes, or with the second copy's bytes if
+    /// Makes an undecided piece equal: with the home's bytes, or with the second copy's bytes if
     /// the home cannot be read. The caller holds the extent's exclusive lock.
     pub async fn copy_undecided(
         self: &Rc<Self>,
-        (extent, entry): (ExtentId, Entry),
-        range: &Range<Bytes>,
+        piece: &Piece,
+        entry: Entry,
         bytes: &Buf,
         on_bad_place: OnBadPlace,
     ) -> Result<()> {
+        let &Piece { extent, ref range } = piece;
         let copied = match self.read_undecided(extent, entry.home, range, bytes).await {
-            Ok(()) => self.write_undecided(extent, (entry.home, entry.second), range, bytes).await,
+            Ok(()) => self.write_undecided(extent, entry.home, entry.second, range, bytes).await,
             failed => failed,
         };
         match copied {
             Err(error) if on_bad_place == OnBadPlace::GoOn => {
-                self.copy_undecided_sectors((extent, entry), range, bytes, error).await
+                self.copy_undecided_sectors(piece, entry, bytes, error).await
             }
             copied => copied,
         }
@@ -331,11 +332,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// the second copy cannot be written, the home counts. Sectors that neither copy gives stay undecided.
     async fn copy_undecided_sectors(
         self: &Rc<Self>,
-        (extent, entry): (ExtentId, Entry),
-        range: &Range<Bytes>,
+        piece: &Piece,
+        entry: Entry,
         bytes: &Buf,
         error: Error,
     ) -> Result<()> {
+        let &Piece { extent, ref range } = piece;
         let (span, start) = (self.shape.span_of(extent), self.shape.bytes_of(extent).start);
         let doubts = self.state.borrow().behind.doubts(span);
         let (home, second) = (entry.home, entry.second);
@@ -355,7 +357,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 return Err(error);
             }
             if self.read_undecided(extent, home, &sector, &part).await.is_ok() {
-                if let Err(error) = self.write_undecided(extent, (home, second), &sector, &part).await {
+                if let Err(error) = self.write_undecided(extent, home, second, &sector, &part).await {
                     if self.locate(second).0.is_late() {
                         return Err(error);
                     }
@@ -370,7 +372,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 self.forget_copies_of(extent);
                 // A move in flight may hold the former bytes of the home.
                 self.state.borrow_mut().disturb(extent);
-                if let Err(error) = self.write_undecided(extent, (second, home), &sector, &part).await {
+                if let Err(error) = self.write_undecided(extent, second, home, &sector, &part).await {
                     if self.locate(home).0.is_late() {
                         self.leave_home_unread(extent, entry, &unwritable, &error).await?;
                         return Err(error);
@@ -463,7 +465,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     async fn write_undecided(
         &self,
         extent: ExtentId,
-        (from, to): (SlotNumber, SlotNumber),
+        from: SlotNumber,
+        to: SlotNumber,
         range: &Range<Bytes>,
         bytes: &Buf,
     ) -> Result<()> {
@@ -474,8 +477,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.note_source(extent, from);
         }
         if !planted(Bug::UndecidedNotCopied) {
-            let by = (Origin::Background, Deadline::Copied);
-            self.write_slot_by(to, range, Some(bytes), u16::MAX, by).await?;
+            let origin = Origin::Background;
+            self.write_slot_by(to, range, Some(bytes), u16::MAX, origin, Deadline::Copied).await?;
         }
         self.background.borrow_mut().resynced_bytes += (range.end - range.start).0;
         Ok(())

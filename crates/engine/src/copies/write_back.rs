@@ -113,7 +113,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         // Tasks with a turn wait for locks here. The holders of these locks wait only for devices, never for
         // a turn.
         let requests = all.len() as u32;
-        let results = self.in_turn_together(mover, device, (requests, len), join_all(works)).await;
+        let results = self.in_turn_together(mover, device, requests, len, join_all(works)).await;
         results.into_iter().collect()
     }
 

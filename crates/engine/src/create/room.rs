@@ -73,7 +73,7 @@ pub(crate) fn room(
     extent_size: Bytes,
     copies: u8,
 ) -> (Bytes, Bytes) {
-    room_beside(views, devices, policy, |view| policy.extra_slots(view), (extent_size, copies))
+    room_beside(views, devices, policy, |view| policy.extra_slots(view), extent_size, copies)
 }
 
 /// As [`room`], with an own number of slots for cached copies on each device.
@@ -82,7 +82,8 @@ fn room_beside(
     devices: &[DeviceEntry],
     policy: &dyn Policy,
     extra_slots: impl Fn(&DeviceView) -> u32,
-    (extent_size, copies): (Bytes, u8),
+    extent_size: Bytes,
+    copies: u8,
 ) -> (Bytes, Bytes) {
     let keeps_addresses = |view: &DeviceView| devices[view.id.index()].layout == Layout::Tail;
     let room = |view: &DeviceView| {
@@ -127,7 +128,7 @@ pub(super) fn usual_size(
             DeviceClass::Hdd => 0,
         };
         let extra_slots = |view: &DeviceView| policy.extra_slots(view).max(left(view));
-        usual.min(room_beside(views, devices, policy, extra_slots, (extent_size, copies)).0)
+        usual.min(room_beside(views, devices, policy, extra_slots, extent_size, copies).0)
     };
     let has = |class| views.iter().any(|view| view.class == class && view.slots > 0);
     if !has(DeviceClass::Ssd) || !has(DeviceClass::Hdd) {

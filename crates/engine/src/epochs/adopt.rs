@@ -1,6 +1,6 @@
 //! Recovery without the SSDs: the image disk becomes the volume, as of the end of its newest epoch.
 
-use super::Place;
+use super::EpochRegion;
 use super::apply::flush;
 use super::index::Index;
 use super::journal::{state_of, state_or_void, write_state};
@@ -42,7 +42,7 @@ pub(crate) struct Adopted {
     pub past: PastState,
     /// The verified index of the journal.
     pub(super) index: Index,
-    place: Place,
+    place: EpochRegion,
     /// Newest state page of the disk.
     page: StatePage,
 }
@@ -70,7 +70,7 @@ pub(crate) async fn judge<D: Device>(
     };
     let member = &members[place.device.index()];
     let end = shape.extent_size * u64::from(shape.extents());
-    let index = Index::read(member, (&place, superblock.volume), page.run, end).await?;
+    let index = Index::read(member, &place, page.run, end).await?;
     Ok(Some(Adopted { past: PastState::of(place.device, &page), index, place, page }))
 }
 
@@ -112,16 +112,11 @@ impl Adopted {
 
     /// Writes state *Adopting* to the disk, durably. From here on, an opening without the other devices
     /// continues the recovery.
-    pub async fn begin<R: Runtime, D: Device>(
-        &self,
-        rt: &R,
-        members: &[Member<D>],
-        superblock: &Superblock,
-    ) -> Result<()> {
+    pub async fn begin<R: Runtime, D: Device>(&self, rt: &R, members: &[Member<D>]) -> Result<()> {
         let member = &members[self.place.device.index()];
         let (sequence, state) = (self.page.sequence + 1, epoch_journal::State::Adopting);
         let adopting = StatePage { sequence, state, ..self.page };
-        write_state(member, &self.place, superblock.volume, (&adopting, &[])).await?;
+        write_state(member, &self.place, &adopting, &[]).await?;
         flush(rt, member).await
     }
 }
@@ -133,12 +128,12 @@ impl Adopted {
 async fn begun<D: Device>(
     members: &[Member<D>],
     superblock: &Superblock,
-) -> Result<Option<(Place, StatePage)>> {
-    let is_alone = |place: &Place| {
+) -> Result<Option<(EpochRegion, StatePage)>> {
+    let is_alone = |place: &EpochRegion| {
         let mut current = members.iter().filter(|member| member.is_current());
         current.all(|member| member.id == place.device)
     };
-    let place = Place::of(superblock).filter(|place| members[place.device.index()].is_current());
+    let place = EpochRegion::of(superblock).filter(|place| members[place.device.index()].is_current());
     let is_recovering = superblock.features.incompat & Features::UNAPPLIED != 0;
     let Some(place) = place.filter(|place| is_recovering || is_alone(place)) else { return Ok(None) };
     let page = state_or_void(&members[place.device.index()], &place, superblock).await?;
@@ -154,8 +149,8 @@ pub(super) async fn past_of<D: Device>(
     members: &[Member<D>],
     superblock: &Superblock,
     went_without: bool,
-) -> Result<(Place, StatePage)> {
-    let Some(place) = Place::of(superblock) else {
+) -> Result<(EpochRegion, StatePage)> {
+    let Some(place) = EpochRegion::of(superblock) else {
         return refuse(superblock, "none of its disks keeps epochs");
     };
     let member = &members[place.device.index()];

@@ -3,7 +3,7 @@
 //! SSDs, [`super::recovered`] does.
 
 use super::journal::{read_segments, write_state};
-use super::{Epochs, Place};
+use super::{EpochRegion, Epochs};
 use crate::copies::{Deadline, Member};
 use crate::core::Core;
 use crate::map::Ranges;
@@ -11,7 +11,6 @@ use crate::planted::{Bug, planted};
 use crate::shape::Shape;
 use crate::{Error, Result};
 use braid_base::Bytes;
-use braid_format::Uuid;
 use braid_format::epoch_journal::{LONGEST_SEGMENT, Run, SegmentEntry, StatePage};
 use braid_policy::Origin;
 use braid_runtime::{Arena, Buf, Device, Runtime, join_all};
@@ -32,23 +31,23 @@ struct Batch {
     /// Rest of the run after this batch.
     left: Run,
     /// Bytes to write to the image, in the order of addresses.
-    parts: Vec<Part>,
+    parts: Vec<JournaledRange>,
 }
 
-/// A range with its bytes; `None` for zeros.
-pub(super) type Part = (Range<Bytes>, Option<Buf>);
+/// Range of the image with its bytes from the journal; `None` for zeros.
+pub(super) type JournaledRange = (Range<Bytes>, Option<Buf>);
 
 /// Adjacent parts that are written together.
 struct Write {
     range: Range<Bytes>,
-    parts: Vec<Part>,
+    parts: Vec<JournaledRange>,
 }
 
 impl Batch {
     /// Reads the first segments of a run.
     async fn read<D: Device>(
         member: &Member<D>,
-        (place, volume): (&Place, Uuid),
+        place: &EpochRegion,
         shape: &Shape,
         run: Run,
     ) -> Result<Batch> {
@@ -58,7 +57,7 @@ impl Batch {
         let (mut left, mut parts) = (run, Vec::new());
         for _ in 0..pieces {
             if left.segments > 0 {
-                let (read, rest) = read_segments(member, (place, volume), left, &arena, end).await?;
+                let (read, rest) = read_segments(member, place, left, &arena, end).await?;
                 for segment in read {
                     parts.extend(segment.parts()?);
                 }
@@ -71,7 +70,7 @@ impl Batch {
 
 /// Writes parts, sorted by address, to the image, up to [`AT_ONCE`] writes at a time.
 pub(super) async fn write_parts(
-    parts: Vec<Part>,
+    parts: Vec<JournaledRange>,
     write: impl AsyncFn(Bytes, &Buf) -> Result<()>,
 ) -> Result<()> {
     let arena = Arena::new(LONGEST_WRITE * 4);
@@ -106,9 +105,9 @@ impl Write {
 }
 
 /// Merges segments, the oldest first, into parts for the image: the newest bytes of each place count.
-fn sort(mut from_old_to_new: Vec<(SegmentEntry, Buf)>) -> Vec<Part> {
+fn sort(mut from_old_to_new: Vec<(SegmentEntry, Buf)>) -> Vec<JournaledRange> {
     let mut newer = Ranges::default();
-    let mut parts: Vec<Part> = Vec::new();
+    let mut parts: Vec<JournaledRange> = Vec::new();
     if planted(Bug::OldestSegmentWins) {
         from_old_to_new.reverse();
     }
@@ -133,7 +132,7 @@ fn sort(mut from_old_to_new: Vec<(SegmentEntry, Buf)>) -> Vec<Part> {
 }
 
 /// Joins adjacent parts into writes.
-fn join(parts: Vec<Part>) -> Vec<Write> {
+fn join(parts: Vec<JournaledRange>) -> Vec<Write> {
     let mut writes: Vec<Write> = Vec::new();
     for (range, bytes) in parts {
         match writes.last_mut() {
@@ -153,12 +152,12 @@ fn join(parts: Vec<Part>) -> Vec<Write> {
 pub(super) async fn apply_all<R: Runtime, D: Device>(
     rt: &R,
     member: &Member<D>,
-    (place, volume): (&Place, Uuid),
+    place: &EpochRegion,
     shape: &Shape,
     page: &mut StatePage,
 ) -> Result<()> {
     while page.run.segments > 0 {
-        let batch = Batch::read(member, (place, volume), shape, page.run).await?;
+        let batch = Batch::read(member, place, shape, page.run).await?;
         let write = async |at, bytes: &Buf| {
             let written = member.write(member.entry.slots_offset + at, bytes, Deadline::Only).await;
             member.note_write();
@@ -168,7 +167,7 @@ pub(super) async fn apply_all<R: Runtime, D: Device>(
         write_parts(batch.parts, write).await?;
         flush(rt, member).await?;
         *page = StatePage { sequence: page.sequence + 1, run: left, ..*page };
-        write_state(member, place, volume, (page, &[])).await?;
+        write_state(member, place, page, &[]).await?;
         flush(rt, member).await?;
     }
     Ok(())
@@ -204,15 +203,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Applies the first segments from their own bytes, and frees their room.
     pub(super) async fn apply_batch(&self, epochs: &Epochs) -> Result<()> {
-        let (member, volume) = (self.member(epochs.device()), self.devices.superblock().volume);
+        let member = self.member(epochs.device());
         let run = epochs.disk.get().run;
-        let Batch { left, parts } = Batch::read(member, (&epochs.place, volume), &self.shape, run).await?;
+        let Batch { left, parts } = Batch::read(member, &epochs.place, &self.shape, run).await?;
         let newest = left.first.saturating_sub(1);
         let ranges: Vec<Range<Bytes>> = parts.iter().map(|(range, _)| range.clone()).collect();
         // Elsewhere the image has newer bytes, or gets newer bytes from a later segment.
         let needed = {
             let lacks = epochs.lacks.borrow();
-            let needed = |(range, bytes): Part| {
+            let needed = |(range, bytes): JournaledRange| {
                 let slice = move |part: Range<Bytes>| {
                     let within = part.start - range.start..part.end - range.start;
                     let bytes = bytes.as_ref().map(|bytes| bytes.slice(within));

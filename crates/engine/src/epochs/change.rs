@@ -12,13 +12,13 @@ use braid_runtime::{Buf, Device, Runtime};
 use std::ops::Range;
 use std::rc::Rc;
 
-/// A guest's change under way.
-pub(crate) struct Change<'a> {
+/// A guest's change, admitted by epochs and under way until dropped.
+pub(crate) struct AdmittedChange<'a> {
     epochs: &'a Epochs,
     reserved: Bytes,
 }
 
-impl Drop for Change<'_> {
+impl Drop for AdmittedChange<'_> {
     fn drop(&mut self) {
         let Epochs { changing, reserved, event, .. } = self.epochs;
         changing.set(changing.get() - 1);
@@ -46,7 +46,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Admits a guest's change of `len` bytes: waits until no epoch is about to end, and until the image
     /// would lag within the bound. The change is under way until the returned value is dropped. Returns
     /// `None` if no epochs are kept. The caller holds no lock.
-    pub async fn begin_change(&self, len: Bytes) -> Option<Change<'_>> {
+    pub async fn admit_change(&self, len: Bytes) -> Option<AdmittedChange<'_>> {
         let epochs = self.active_epochs()?;
         let len = len + self.around_change();
         let may_begin = || {
@@ -72,7 +72,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         epochs.changing.set(epochs.changing.get() + 1);
         epochs.reserved.set(epochs.reserved.get() + len);
-        Some(Change { epochs, reserved: len })
+        Some(AdmittedChange { epochs, reserved: len })
     }
 
     /// Waits until the image may be written like any other copy. Shortly after the last SSD was lost, the

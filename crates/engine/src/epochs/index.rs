@@ -1,14 +1,13 @@
 //! Index of a journal of epochs that does not grow any more: each journaled range with its place. Used by
 //! readers of the disk alone, and by a recovered volume.
 
-use super::Place;
+use super::EpochRegion;
 use super::journal::read_segments;
 use super::numbered::Numbered;
 use crate::copies::Member;
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};
 use braid_base::Bytes;
-use braid_format::Uuid;
 use braid_format::epoch_journal::{LONGEST_SEGMENT, PAGE, Run};
 use braid_runtime::{Arena, Device};
 use std::ops::Range;
@@ -52,14 +51,14 @@ impl Index {
     /// For an index page that is unreadable or damaged.
     pub async fn read<D: Device>(
         member: &Member<D>,
-        (place, volume): (&Place, Uuid),
+        place: &EpochRegion,
         mut run: Run,
         end: Bytes,
     ) -> Result<Index> {
         let mut index = Index::default();
         while run.segments > 0 {
             let arena = Arena::new(LONGEST_SEGMENT);
-            let (segments, left) = read_segments(member, (place, volume), run, &arena, end).await?;
+            let (segments, left) = read_segments(member, place, run, &arena, end).await?;
             for segment in segments {
                 let mut at = place.ring_offset() + segment.at + PAGE;
                 for entry in segment.entries {

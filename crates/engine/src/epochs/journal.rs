@@ -1,6 +1,6 @@
 //! The journal of epochs on the disk: state pages, and segments with the changes of an epoch.
 
-use super::{Captured, Place};
+use super::{Captured, EpochRegion};
 use crate::copies::{Deadline, Member};
 use crate::core::Core;
 use crate::{Error, ErrorKind, Result};
@@ -23,7 +23,7 @@ use std::fmt::Display;
 /// beyond the ring.
 pub(crate) async fn state_of<D: Device>(
     member: &Member<D>,
-    place: &Place,
+    place: &EpochRegion,
     superblock: &Superblock,
 ) -> Result<StatePage> {
     let (buf, unread) = read_states(member, place).await;
@@ -56,7 +56,7 @@ pub(crate) async fn state_of<D: Device>(
 /// recovered, and whose unreadable page might say otherwise, is no state of the volume.
 pub(super) async fn state_or_void<D: Device>(
     member: &Member<D>,
-    place: &Place,
+    place: &EpochRegion,
     superblock: &Superblock,
 ) -> Result<StatePage> {
     let error = match state_of(member, place, superblock).await {
@@ -82,12 +82,12 @@ pub(super) async fn state_or_void<D: Device>(
 /// is damaged or unreadable and may say so.
 pub(super) async fn is_void_alone<D: Device>(
     member: &Member<D>,
-    (place, volume): (&Place, Uuid),
+    place: &EpochRegion,
     newest: &StatePage,
 ) -> bool {
     let (buf, _) = read_states(member, place).await;
     let at = PAGE * ((newest.sequence + 1) % STATE_PAGES);
-    let other = buf.slice(at..at + PAGE).with_bytes(|page| decode_state(page, volume));
+    let other = buf.slice(at..at + PAGE).with_bytes(|page| decode_state(page, place.volume));
     let is_void = other.map_or(newest.sequence < STATE_PAGES, |other| other.state == State::Void);
     newest.state == State::Void && !is_void
 }
@@ -98,7 +98,7 @@ fn is_one_lost(pages: &Buf, volume: Uuid) -> bool {
     })
 }
 
-fn lost_state<D: Device>(member: &Member<D>, place: &Place) -> Error {
+fn lost_state<D: Device>(member: &Member<D>, place: &EpochRegion) -> Error {
     let text = format!(
         "device {} was recovered, and both of its state pages at byte {} are damaged: only these pages \
          record the applied part of the journal of epochs; restore the volume from a backup, or copy the \
@@ -110,20 +110,16 @@ fn lost_state<D: Device>(member: &Member<D>, place: &Place) -> Error {
 
 /// Returns the bits of a recovered disk's state page: extents of the run that have been applied. Empty for
 /// any other disk.
-pub(super) async fn applied_of<D: Device>(
-    member: &Member<D>,
-    place: &Place,
-    volume: Uuid,
-) -> Result<Vec<u8>> {
+pub(super) async fn applied_of<D: Device>(member: &Member<D>, place: &EpochRegion) -> Result<Vec<u8>> {
     let (buf, unread) = read_states(member, place).await;
-    match (buf.with_bytes(|bytes| newest_applied(bytes, volume).map(<[u8]>::to_vec)), unread) {
+    match (buf.with_bytes(|bytes| newest_applied(bytes, place.volume).map(<[u8]>::to_vec)), unread) {
         (None, Some(error)) => Err(error),
         (applied, _) => Ok(applied.unwrap_or_default()),
     }
 }
 
 /// Reads both state pages. An unreadable page is zeros, and the error is returned with the pages.
-async fn read_states<D: Device>(member: &Member<D>, place: &Place) -> (Buf, Option<Error>) {
+async fn read_states<D: Device>(member: &Member<D>, place: &EpochRegion) -> (Buf, Option<Error>) {
     let both = Arena::new(PAGE * STATE_PAGES).alloc(PAGE * STATE_PAGES).await;
     let mut unread = None;
     for at in (0..STATE_PAGES).map(|i| PAGE * i) {
@@ -148,12 +144,12 @@ async fn read_states<D: Device>(member: &Member<D>, place: &Place) -> (Buf, Opti
 /// Writes a state page, with the bits of applied extents if the disk is recovered. Not durable yet.
 pub(super) async fn write_state<D: Device>(
     member: &Member<D>,
-    place: &Place,
-    volume: Uuid,
-    (page, applied): (&StatePage, &[u8]),
+    place: &EpochRegion,
+    page: &StatePage,
+    applied: &[u8],
 ) -> Result<()> {
     let buf = Arena::new(PAGE).alloc(PAGE).await;
-    buf.copy_from_slice(Bytes::ZERO, &encode_state(volume, page, applied));
+    buf.copy_from_slice(Bytes::ZERO, &encode_state(place.volume, page, applied));
     let at = place.offset + PAGE * (page.sequence % STATE_PAGES);
     let written = member.write(at, &buf, Deadline::Only).await;
     member.note_write();
@@ -200,7 +196,7 @@ impl Segment {
 /// the start of the next segment.
 pub(super) async fn read_segments<D: Device>(
     member: &Member<D>,
-    (place, volume): (&Place, Uuid),
+    place: &EpochRegion,
     run: Run,
     arena: &Arena,
     end: Bytes,
@@ -213,11 +209,11 @@ pub(super) async fn read_segments<D: Device>(
         let rest = buf.slice(left.at - piece.start..buf.len());
         let index = match &read {
             Ok(()) if rest.len() < PAGE && !segments.is_empty() => break,
-            Ok(()) => rest.with_bytes(|bytes| decode_index(bytes, volume, left.first, end)),
+            Ok(()) => rest.with_bytes(|bytes| decode_index(bytes, place.volume, left.first, end)),
             Err(_) => {
                 let page = read_exactly(member, place.ring_offset() + left.at, PAGE).await;
                 let page = page.map_err(|error| lost_index(member, place, left, &error))?;
-                page.with_bytes(|bytes| decode_index(bytes, volume, left.first, end))
+                page.with_bytes(|bytes| decode_index(bytes, place.volume, left.first, end))
             }
         };
         let index = index.map_err(|invalid| lost_index(member, place, left, &invalid))?;
@@ -236,7 +232,7 @@ pub(super) async fn read_segments<D: Device>(
                 .map_err(|error| lost_content(left, &error)),
         };
         let content = bytes.and_then(|bytes| {
-            let verified = bytes.with_bytes(|bytes| index.verify(volume, bytes));
+            let verified = bytes.with_bytes(|bytes| index.verify(place.volume, bytes));
             verified.map(|()| bytes).map_err(|invalid| lost_content(left, &invalid))
         });
         segments.push(Segment { at: left.at, entries: index.entries, content });
@@ -254,7 +250,7 @@ async fn read_exactly<D: Device>(member: &Member<D>, at: Bytes, len: Bytes) -> s
 
 /// The error for a segment without a valid index page, with the remedy: only another try of each bad place is
 /// left.
-fn lost_index<D: Device>(member: &Member<D>, place: &Place, run: Run, why: &dyn Display) -> Error {
+fn lost_index<D: Device>(member: &Member<D>, place: &EpochRegion, run: Run, why: &dyn Display) -> Error {
     let text = format!(
         "segment {} in the journal of epochs, at byte {} of device {}, is damaged: {why}: the ranges of the \
          volume in the segment are unknown: bring the other devices back if they are not lost, or copy {} \
@@ -276,8 +272,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Writes a segment at a byte of the ring. Returns its length.
     pub(super) async fn write_segment(
         &self,
-        place: &Place,
-        (number, at): (u64, Bytes),
+        place: &EpochRegion,
+        number: u64,
+        at: Bytes,
         captured: &[Captured],
     ) -> Result<Bytes> {
         let stored: Bytes = captured.iter().filter_map(|c| c.bytes.as_ref()).map(Buf::len).sum();
@@ -291,9 +288,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         let entry = |c: &Captured| SegmentEntry { range: c.range.clone(), zeros: c.bytes.is_none() };
         let entries: Vec<SegmentEntry> = captured.iter().map(entry).collect();
-        let volume = self.devices.superblock().volume;
-        let index =
-            buf.slice(PAGE..PAGE + stored).with_bytes(|bytes| encode_index(volume, number, &entries, bytes));
+        let index = buf
+            .slice(PAGE..PAGE + stored)
+            .with_bytes(|bytes| encode_index(place.volume, number, &entries, bytes));
         buf.copy_from_slice(Bytes::ZERO, &index);
         let at = place.ring_offset() + at;
         self.device_write(self.member(place.device), at, &buf, Origin::Background).await?;

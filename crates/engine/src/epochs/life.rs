@@ -21,7 +21,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if !self.member(epochs.device()).is_written() {
             return Ok(());
         }
-        match self.open_image(epochs, (adopted, repair)).await {
+        match self.open_image(epochs, adopted, repair).await {
             Ok(()) => Ok(()),
             Err(error) => self.give_up(epochs.device(), error).await,
         }
@@ -30,24 +30,23 @@ impl<R: Runtime, D: Device> Core<R, D> {
     async fn open_image(
         self: &Rc<Self>,
         epochs: &Epochs,
-        (adopted, repair): (Option<Adopted>, bool),
+        adopted: Option<Adopted>,
+        repair: bool,
     ) -> Result<()> {
         let member = self.member(epochs.device());
         let superblock = self.devices.superblock().clone();
-        let volume = superblock.volume;
         let mut page = state_or_void(member, &epochs.place, &superblock).await?;
-        epochs.begin_at(page);
-        if page.run.segments > 0 && self.open_recovered(epochs, page, (adopted, repair)).await? {
+        epochs.take_over_page(page);
+        if page.run.segments > 0 && self.open_recovered(epochs, page, adopted, repair).await? {
             return Ok(());
         }
         self.forget_recovery().await?;
-        let place = (&epochs.place, volume);
         // If a device is lacking, guests may have changed data in the image: no older journal may be applied
         // over their changes.
         let is_whole = !self.devices.iter().any(Member::is_lacking) && !self.has_home_in_image(epochs);
         if is_whole {
-            let applied = apply_all(&self.rt, member, place, &self.shape, &mut page).await;
-            epochs.begin_at(page);
+            let applied = apply_all(&self.rt, member, &epochs.place, &self.shape, &mut page).await;
+            epochs.take_over_page(page);
             if let Err(error) = applied {
                 // The volume has all data elsewhere.
                 tracing::error!(%error, "the disk alone is no longer an image: the image is being rebuilt");
@@ -131,7 +130,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         self.say_void(epochs).await?;
         self.have_both_say_void(epochs).await?;
-        epochs.begin_at(epochs.disk.get());
+        epochs.take_over_page(epochs.disk.get());
         let mut lacks = epochs.lacks.borrow_mut();
         let journaled = std::mem::take(&mut lacks.journaled);
         journaled.ranges().for_each(|range| lacks.unknown.insert(range));
@@ -141,9 +140,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Makes both state pages say "void" if the newest page does. With a single void page, the other page
     /// would count again if the void page were lost.
     async fn have_both_say_void(&self, epochs: &Epochs) -> Result<()> {
-        let (member, volume) = (self.member(epochs.device()), self.devices.superblock().volume);
+        let member = self.member(epochs.device());
         for _ in 0..STATE_PAGES {
-            if is_void_alone(member, (&epochs.place, volume), &epochs.disk.get()).await {
+            if is_void_alone(member, &epochs.place, &epochs.disk.get()).await {
                 self.say_void(epochs).await?;
             }
         }
@@ -173,7 +172,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Ok(());
         };
         let superblock = self.devices.superblock().clone();
-        epochs.begin_at(state_or_void(self.member(device), &epochs.place, &superblock).await?);
+        epochs.take_over_page(state_or_void(self.member(device), &epochs.place, &superblock).await?);
         self.void_image(epochs).await?;
         if self.is_recovering() {
             return Ok(());
@@ -185,7 +184,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 impl Epochs {
     /// Takes over a state page. No segments of its run are known; once the run is empty, the next segment
     /// lies at the start of the run.
-    fn begin_at(&self, page: StatePage) {
+    fn take_over_page(&self, page: StatePage) {
         self.disk.set(page);
         self.segments.borrow_mut().clear();
         self.next_segment.set(page.run.at);

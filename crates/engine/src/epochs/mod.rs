@@ -51,6 +51,7 @@ use crate::Error;
 use crate::core::Core;
 use crate::map::Ranges;
 use braid_base::{Bytes, DeviceId};
+use braid_format::Uuid;
 use braid_format::epoch_journal::{LONGEST_SEGMENT, Run, SEGMENTS, State, StatePage};
 use braid_format::superblock::{Layout, RegionKind, Superblock};
 use braid_runtime::{Arena, Buf, Device, Event, Runtime};
@@ -74,23 +75,26 @@ const FILLED: Bytes = Bytes(64 << 10);
 /// failure may be over before.
 const PATIENCE: u32 = 2;
 
-/// Location of the journal of epochs.
+/// Region of the journal of epochs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Place {
+pub(crate) struct EpochRegion {
     /// The disk with the image.
     pub device: DeviceId,
+    /// Pages of another volume do not count.
+    volume: Uuid,
     /// The region, in bytes of the disk.
     pub offset: Bytes,
     pub len: Bytes,
 }
 
-impl Place {
+impl EpochRegion {
     /// Returns the location of a volume's journal of epochs, or `None` if the volume has no such journal.
-    pub fn of(superblock: &Superblock) -> Option<Place> {
+    pub fn of(superblock: &Superblock) -> Option<EpochRegion> {
         let region = superblock.region(RegionKind::EpochJournal, 0)?;
         let entry = &superblock.devices[region.device.index()];
         let is_image = entry.layout == Layout::Tail && entry.slots >= superblock.extents();
-        is_image.then_some(Place { device: region.device, offset: region.offset, len: region.len })
+        let (device, volume) = (region.device, superblock.volume);
+        is_image.then_some(EpochRegion { device, volume, offset: region.offset, len: region.len })
     }
 
     /// Start of the ring of segments, in bytes of the disk.
@@ -196,7 +200,7 @@ impl Lacks {
 
 /// The epochs of a volume.
 pub(crate) struct Epochs {
-    place: Place,
+    place: EpochRegion,
     /// True while epochs are kept: changes are recorded, and only epochs write to the image.
     active: Cell<bool>,
     stage: Cell<Stage>,
@@ -256,7 +260,7 @@ impl Epochs {
     /// Returns the epochs of a volume, inactive; `None` if the volume has no journal of epochs.
     pub fn of(superblock: &Superblock) -> Option<Epochs> {
         Some(Epochs {
-            place: Place::of(superblock)?,
+            place: EpochRegion::of(superblock)?,
             active: Cell::new(false),
             stage: Cell::new(Stage::Void),
             disk: Cell::new(StatePage::NOTHING),

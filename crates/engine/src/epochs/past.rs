@@ -48,7 +48,7 @@ impl<D: Device> Past<D> {
     pub async fn open<R: Runtime>(rt: &R, devices: Vec<D>, names: &[String]) -> Result<(Past<D>, PastState)> {
         let devices = devices.into_iter().map(Rc::new).collect();
         let Assembled { superblock, devices, went_without, anew, .. } =
-            assemble(rt, devices, names, &[], None, (Lacking::Recovered, &Attempts::default())).await?;
+            assemble(rt, devices, names, &[], None, Lacking::Recovered, &Attempts::default()).await?;
         let shape = Shape::of(&superblock);
         let mut members = Member::all(&superblock, devices, &anew);
         let past = watched(rt, &members, past_of(&members, &superblock, went_without)).await?;
@@ -62,7 +62,7 @@ impl<D: Device> Past<D> {
         }
         let image_len = shape.extent_size * u64::from(shape.extents());
         let member = members.swap_remove(place.device.index());
-        let index = Index::read(&member, (&place, superblock.volume), page.run, image_len).await?;
+        let index = Index::read(&member, &place, page.run, image_len).await?;
         let (volume_size, block_size) = (shape.volume_size, shape.block_size);
         let arena = Arena::new(MEMORY);
         let inner = Inner { member, volume_size, block_size, index, arena };

@@ -12,12 +12,12 @@
 //! whole. A guest's bytes for a whole extent are applied like journaled bytes: in place and flushed before
 //! the bit is written. No older bytes appear in between.
 
-use super::apply::{Part, write_parts};
+use super::apply::{JournaledRange, write_parts};
 use super::index::{Index, Lies, nowhere};
 use super::journal::{applied_of, state_of};
 use super::turn::REST;
 use super::unapplied::{Most, Pieces, Unapplied, Wait, Whole};
-use super::{Adopted, Epochs, Place};
+use super::{Adopted, EpochRegion, Epochs};
 use crate::copies::{Deadline, Member};
 use crate::core::Core;
 use crate::planted::{Bug, planted};
@@ -70,17 +70,17 @@ pub(crate) async fn damaged_extents<D: Device>(
     lost: &[ExtentId],
 ) -> Result<Vec<ExtentId>> {
     let is_recovering = superblock.features.incompat & Features::UNAPPLIED != 0;
-    let place =
-        Place::of(superblock).filter(|place| is_recovering && members[place.device.index()].is_current());
+    let place = EpochRegion::of(superblock)
+        .filter(|place| is_recovering && members[place.device.index()].is_current());
     let Some(place) = place else { return Ok(Vec::new()) };
     let member = &members[place.device.index()];
     let page = state_of(member, &place, superblock).await?;
     if page.state != State::Recovered {
         return Ok(Vec::new());
     }
-    let (from, end) = ((&place, superblock.volume), shape.extent_size * u64::from(shape.extents()));
-    let index = Index::read(member, from, page.run, end).await?;
-    let applied = applied_of(member, &place, superblock.volume).await?;
+    let end = shape.extent_size * u64::from(shape.extents());
+    let index = Index::read(member, &place, page.run, end).await?;
+    let applied = applied_of(member, &place).await?;
     Ok(Unapplied::new(index, shape.extent_size, &applied, |extent| lost.contains(&extent)).damaged_extents())
 }
 
@@ -110,9 +110,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         &self,
         epochs: &Epochs,
         page: StatePage,
-        (adopted, repair): (Option<Adopted>, bool),
+        adopted: Option<Adopted>,
+        repair: bool,
     ) -> Result<bool> {
-        let (member, volume) = (self.member(epochs.device()), self.devices.superblock().volume);
+        let member = self.member(epochs.device());
         let applied = match (page.state, &adopted) {
             // The map has been written.
             (State::Adopting, Some(_)) => {
@@ -120,13 +121,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 Vec::new()
             }
             (State::Recovered, _) if member.is_current() && !member.lacks_all() => {
-                applied_of(member, &epochs.place, volume).await?
+                applied_of(member, &epochs.place).await?
             }
             _ => return Ok(false),
         };
         let index = match adopted {
             Some(adopted) => adopted.index,
-            None => Index::read(member, (&epochs.place, volume), page.run, self.image_len()).await?,
+            None => Index::read(member, &epochs.place, page.run, self.image_len()).await?,
         };
         let with = |index| {
             let lost = self.state.borrow().map.lost();
@@ -186,14 +187,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
         member: &Member<D>,
         at: Bytes,
         into: &Buf,
-        (origin, deadline): (Origin, Deadline),
+        origin: Origin,
+        deadline: Deadline,
     ) -> Result<()> {
         let is_image = |unapplied: &Rc<Unapplied>| {
             let is_it = self.epochs.as_ref().is_some_and(|epochs| epochs.device() == member.id);
             is_it && unapplied.bit_of(self.shape.extent_of(at - member.entry.slots_offset)).is_some()
         };
         let Some(unapplied) = self.unapplied().filter(is_image) else {
-            return self.read_place(member, at, into, (origin, deadline)).await;
+            return self.read_place(member, at, into, origin, deadline).await;
         };
         let start = at - member.entry.slots_offset;
         let range = start..start + into.len();
@@ -204,10 +206,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
             match lies {
                 Lies::Zeros => part.fill_zero(),
                 Lies::Damaged => return Err(nowhere(&(at..end))),
-                Lies::InJournal(place) => self.read_place(member, place, &part, (origin, deadline)).await?,
+                Lies::InJournal(place) => self.read_place(member, place, &part, origin, deadline).await?,
                 Lies::InPlace => {
                     let place = member.entry.slots_offset + at;
-                    self.read_place(member, place, &part, (origin, deadline)).await?;
+                    self.read_place(member, place, &part, origin, deadline).await?;
                 }
             }
             at = end;
@@ -228,7 +230,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         match (self.wait_for_bit(epochs, &unapplied, bit).await, whole) {
             (Err(error), Some(whole)) => {
-                self.apply_whole(epochs, &unapplied, (extent, bit), &whole, error).await
+                self.apply_whole(epochs, &unapplied, extent, bit, &whole, error).await
             }
             (applied, _) => applied,
         }
@@ -253,7 +255,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         &self,
         epochs: &Epochs,
         unapplied: &Unapplied,
-        (extent, bit): (ExtentId, usize),
+        extent: ExtentId,
+        bit: usize,
         whole: &Whole,
         error: Error,
     ) -> Result<()> {
@@ -397,11 +400,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         epochs: &Epochs,
         pieces: &[(Range<Bytes>, Lies)],
         passed: Bytes,
-    ) -> Result<Vec<Part>> {
+    ) -> Result<Vec<JournaledRange>> {
         if let Some((range, _)) = pieces.iter().find(|(_, lies)| *lies == Lies::Damaged) {
             return Err(nowhere(range));
         }
-        let mut parts: Vec<Part> = pieces.iter().map(|(range, _)| (range.clone(), None)).collect();
+        let mut parts: Vec<JournaledRange> = pieces.iter().map(|(range, _)| (range.clone(), None)).collect();
         let in_journal = |(i, (_, lies)): (usize, &(Range<Bytes>, Lies))| match lies {
             Lies::InJournal(at) => Some((*at, i)),
             Lies::Zeros | Lies::InPlace | Lies::Damaged => None,

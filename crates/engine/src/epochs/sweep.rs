@@ -70,7 +70,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let until = self.rt.now() + time;
         let (epoch, done) = (epochs.counting.get(), RefCell::default());
         let (passed, unreadable) = (Cell::new(Bytes::ZERO), Cell::new(false));
-        let workers = (0..at_once).map(|_| self.sweep_until(epochs, until, (&passed, &unreadable), &done));
+        let workers = (0..at_once).map(|_| self.sweep_until(epochs, until, &passed, &unreadable, &done));
         join_all(workers).await.into_iter().collect::<Result<()>>()?;
         let done: Vec<Done> = done.into_inner();
         if done.is_empty() && passed.get() >= self.image_len() {
@@ -102,7 +102,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self: &Rc<Self>,
         epochs: &Epochs,
         until: Nanos,
-        (passed, unreadable): (&Cell<Bytes>, &Cell<bool>),
+        passed: &Cell<Bytes>,
+        unreadable: &Cell<bool>,
         done: &RefCell<Vec<Done>>,
     ) -> Result<()> {
         let end = self.image_len();

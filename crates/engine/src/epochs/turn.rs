@@ -25,7 +25,7 @@ pub(super) const REST: Nanos = Nanos::from_secs(1);
 const LOOK: Nanos = Nanos::from_millis(100);
 
 /// An epoch that is in the journal and does not count yet.
-struct Written {
+struct JournaledEpoch {
     segments: u32,
     /// Ring offsets of the segments, and of the segment after the last.
     places: Vec<Bytes>,
@@ -86,7 +86,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         change: impl FnOnce(StatePage) -> StatePage,
     ) -> Result<()> {
         epochs.event.wait_for(|| (!epochs.updating.replace(true)).then_some(())).await;
-        let (member, volume) = (self.member(epochs.device()), self.devices.superblock().volume);
+        let member = self.member(epochs.device());
         let now = epochs.disk.get();
         let page = StatePage { sequence: now.sequence + 1, ..change(now) };
         let applied = match (page.state, epochs.unapplied()) {
@@ -94,7 +94,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             _ => Vec::new(),
         };
         let done = async {
-            write_state(member, &epochs.place, volume, (&page, &applied)).await?;
+            write_state(member, &epochs.place, &page, &applied).await?;
             self.flush_image(epochs).await
         };
         let done = done.await;
@@ -289,7 +289,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Makes an epoch count that is in the journal.
-    async fn count_epoch(&self, epochs: &Epochs, written: Written, ended: Nanos) -> Result<()> {
+    async fn count_epoch(&self, epochs: &Epochs, written: JournaledEpoch, ended: Nanos) -> Result<()> {
         let counts = async {
             if !planted(Bug::EpochNotFlushed) {
                 self.flush_image(epochs).await?;
@@ -341,7 +341,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Writes the frozen ranges to the journal.
-    async fn write_epoch(self: &Rc<Self>, epochs: &Epochs) -> Result<Written> {
+    async fn write_epoch(self: &Rc<Self>, epochs: &Epochs) -> Result<JournaledEpoch> {
         let (next, reading) = (Cell::new(Bytes::ZERO), Cell::new(AT_ONCE));
         let written = Cell::new(None);
         let mut work: Vec<Pin<Box<dyn Future<Output = Result<()>> + '_>>> = Vec::new();
@@ -385,11 +385,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Writes captured ranges as segments until the frozen set is empty. After an error the task still takes
     /// captured ranges: no reader waits for memory.
-    async fn write_captured(&self, epochs: &Epochs, reading: &Cell<usize>) -> Result<Written> {
+    async fn write_captured(&self, epochs: &Epochs, reading: &Cell<usize>) -> Result<JournaledEpoch> {
         let run = epochs.disk.get().run;
         let (first, mut result) = (run.first + u64::from(run.segments), Ok(()));
-        let mut written =
-            Written { segments: 0, places: Vec::new(), next: epochs.next_segment.get(), ranges: Vec::new() };
+        let mut written = JournaledEpoch {
+            segments: 0,
+            places: Vec::new(),
+            next: epochs.next_segment.get(),
+            ranges: Vec::new(),
+        };
         let mut free = epochs.place.ring() - epochs.used();
         loop {
             let has_work = || {
@@ -414,7 +418,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
             if result.is_ok() {
                 let (number, at) = (first + u64::from(written.segments), written.next);
-                match self.write_segment(&epochs.place, (number, at), &taken).await {
+                match self.write_segment(&epochs.place, number, at, &taken).await {
                     Ok(len) => {
                         let next = next_place(at + len, epochs.place.ring());
                         free -= if next < at { epochs.place.ring() - at } else { len };

@@ -7,7 +7,7 @@
 //! No extent with a damaged journaled range can be applied. Its bit stays clear until a guest overwrites the
 //! whole extent, which replaces the journaled bytes, or until a repair gives the extent up.
 
-use super::apply::Part;
+use super::apply::JournaledRange;
 use super::index::{Index, Lies, nowhere};
 use crate::{Error, ErrorKind};
 use braid_base::{Bytes, ExtentId};
@@ -58,7 +58,7 @@ pub(crate) enum Whole {
 
 impl Whole {
     /// Cuts the bytes for an extent into parts of at most `longest` bytes.
-    fn parts(&self, range: &Range<Bytes>, longest: Bytes) -> impl Iterator<Item = Part> {
+    fn parts(&self, range: &Range<Bytes>, longest: Bytes) -> impl Iterator<Item = JournaledRange> {
         let pieces = super::len(range).0.div_ceil(longest.0);
         (0..pieces).map(move |i| {
             let within = longest * i..(longest * (i + 1)).min(super::len(range));
@@ -77,7 +77,7 @@ pub(super) struct Pieces {
     /// From the journal.
     pub journaled: Vec<(Range<Bytes>, Lies)>,
     /// From guests that overwrite whole extents.
-    pub whole: Vec<Part>,
+    pub whole: Vec<JournaledRange>,
 }
 
 /// Approximate size of a batch.

@@ -62,7 +62,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     async fn write_stale(
         &self,
         pages: &[CachePage],
-        encode: impl Fn(&Self, &[CachePage], (&Buf, Uuid)) -> u32,
+        encode: impl Fn(&Self, &[CachePage], &Buf, Uuid) -> u32,
     ) -> Result<()> {
         if pages.is_empty() {
             return Ok(());
@@ -76,12 +76,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 loop {
                     let images = cache_images(&self.devices.superblock(), device);
                     if images.len() == 1 {
-                        encode(self, group, (&for_area, seal));
+                        encode(self, group, &for_area, seal);
                         self.write_to_areas(device, group.len(), &for_area).await?;
                     }
                     // Encoded once: both images get the same bytes.
-                    let first = PAGE * u64::from(encode(self, group, (&buffer, volume)));
-                    if self.write_images((device, group), first, (&images, &buffer)).await? {
+                    let first = PAGE * u64::from(encode(self, group, &buffer, volume));
+                    if self.write_images(device, group, first, &images, &buffer).await? {
                         break;
                     }
                 }
@@ -110,9 +110,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// must then be written to the other images again.
     async fn write_images(
         &self,
-        (device, group): (DeviceId, &[CachePage]),
+        device: DeviceId,
+        group: &[CachePage],
         first: Bytes,
-        (images, buffer): (&[(DeviceId, Bytes)], &Buf),
+        images: &[(DeviceId, Bytes)],
+        buffer: &Buf,
     ) -> Result<bool> {
         let beside = self.devices.beside.borrow().clone();
         let is_here = |region: &&Region| region.kind == RegionKind::CacheTable && region.device == device;
@@ -123,7 +125,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 break;
             }
             if let Err(error) = self.write_runs(group, buffer, device, image + first).await {
-                self.spare_region(RegionKind::CacheTable, (device, image), error).await?;
+                self.spare_region(RegionKind::CacheTable, device, image, error).await?;
                 return Ok(false);
             }
             if let Err(error) = self.flush_member(self.member(device), "the cache table").await {
@@ -133,7 +135,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(true)
     }
 
-    fn encode_entries(&self, pages: &[CachePage], (buffer, seal): (&Buf, Uuid)) -> u32 {
+    fn encode_entries(&self, pages: &[CachePage], buffer: &Buf, seal: Uuid) -> u32 {
         let mut state = self.state.borrow_mut();
         let (device, sequence) = (pages[0].device, self.journal.newest());
         let first = state.tables.directory_pages(device);
@@ -154,7 +156,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         first
     }
 
-    fn encode_directories(&self, pages: &[CachePage], (buffer, seal): (&Buf, Uuid)) -> u32 {
+    fn encode_directories(&self, pages: &[CachePage], buffer: &Buf, seal: Uuid) -> u32 {
         let state = self.state.borrow();
         let sequence = self.journal.newest();
         buffer.with_bytes_mut(|bytes| {

@@ -166,7 +166,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let written = copies.iter().filter(|(device, _)| self.member(*device).is_written());
         let writes = written.map(async |&(device, region)| {
             if let Err(error) = self.write_group(places, buffer, device, region).await {
-                return self.spare_region(kind, (device, region), error).await.map(|()| false);
+                return self.spare_region(kind, device, region, error).await.map(|()| false);
             }
             if kind == RegionKind::DoubleWrite && planted(Bug::AreaNotFlushed) {
                 return Ok(true);

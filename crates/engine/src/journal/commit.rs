@@ -225,7 +225,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.list_changes(records).await;
         }
         if scope != Scope::Left
-            && self.flush_devices(origin).await? == Devices::Lost
+            && self.flush_devices(origin).await? == FlushOutcome::DeviceLost
             && !planted(Bug::ClearedThoughLost)
         {
             // The lost device misses later writes, so its copies may differ: no span is cleared.
@@ -240,7 +240,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         let doubt = |_: &Error| self.state.borrow_mut().doubt_spans();
         let permit = self.append(records).await.inspect_err(doubt)?;
-        self.end_listing(records);
+        self.note_listed(records);
         self.state.borrow_mut().end_commit(self.journal.newest());
         drop(permit);
         self.background.borrow_mut().commits += 1;
@@ -250,9 +250,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Flushes every written device. A device that fails is excluded if all its data is elsewhere too;
     /// otherwise the commit fails.
-    async fn flush_devices(&self, origin: Origin) -> Result<Devices> {
+    async fn flush_devices(&self, origin: Origin) -> Result<FlushOutcome> {
         if planted(Bug::FlushSkipped) {
-            return Ok(Devices::Kept);
+            return Ok(FlushOutcome::DevicesKept);
         }
         let written = self.devices.iter().filter(|member| member.is_written());
         let flushes = written.map(async |member| {
@@ -278,13 +278,17 @@ impl<R: Runtime, D: Device> Core<R, D> {
         join_all(flushes).await.into_iter().collect::<Result<()>>()?;
         self.record_states().await?;
         // The watchdog may have excluded a device too.
-        Ok(if self.devices.changes() == before { Devices::Kept } else { Devices::Lost })
+        Ok(if self.devices.changes() == before {
+            FlushOutcome::DevicesKept
+        } else {
+            FlushOutcome::DeviceLost
+        })
     }
 }
 
-/// Outcome of a flush: whether a device was lost.
+/// Outcome of a successful flush of the devices.
 #[derive(PartialEq, Eq)]
-enum Devices {
-    Kept,
-    Lost,
+enum FlushOutcome {
+    DevicesKept,
+    DeviceLost,
 }

@@ -16,7 +16,7 @@
 //! No promise depends on the list. If the list cannot be written, the witness says so, and the extents read
 //! as errors after the loss.
 
-use super::recover::Source;
+use super::recover::RecoveryInput;
 use crate::Result;
 use crate::copies::Deadline;
 use crate::core::Core;
@@ -54,7 +54,7 @@ impl Page<'_> {
 
 /// Contents of a list.
 #[derive(Default)]
-pub(super) struct Known {
+pub(super) struct ListContents {
     pub entries: Vec<(ExtentId, Entry)>,
     /// Dirty cached copies of blocks on devices without the journal.
     pub blocks: Vec<(BlockId, Option<Extra>)>,
@@ -75,13 +75,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let state = self.state.borrow();
             listed.all().into_iter().map(|extent| (extent, state.durable_entry(extent))).collect()
         };
-        let known = Known { entries, blocks: listed.blocks.all() };
+        let contents = ListContents { entries, blocks: listed.blocks.all() };
         let (offset, most) = recent::place(len, number);
-        let pages = recent::pages(known.entries.len()) + recent::block_pages(known.blocks.len());
-        let place = (device, ring + offset);
-        if pages > most || self.write_list(list, &known, place).await.is_err() {
+        let pages = recent::pages(contents.entries.len()) + recent::block_pages(contents.blocks.len());
+        if pages > most || self.write_list(list, &contents, device, ring + offset).await.is_err() {
             // The device counts and logs the error. No promise depends on this list.
-            if !known.blocks.is_empty() {
+            if !contents.blocks.is_empty() {
                 // Only the list names newly dirty blocks. The checkpoint writes the cache tables instead.
                 self.checkpoint().await?;
             }
@@ -94,14 +93,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.give_up(device, error).await?;
             return Ok(false);
         }
-        Ok(listed.end_list(Recent { batch, number, pages: pages as u32, runs: Vec::new() }))
+        Ok(listed.note_list(Recent { batch, number, pages: pages as u32, runs: Vec::new() }))
     }
 
     async fn write_list(
         &self,
         list: List,
-        Known { entries, blocks }: &Known,
-        (device, start): (DeviceId, Bytes),
+        ListContents { entries, blocks }: &ListContents,
+        device: DeviceId,
+        start: Bytes,
     ) -> Result<()> {
         let (volume, member) = (self.devices.superblock().volume, self.member(device));
         let buffer = Arena::new(recent::SIZE * u64::from(GROUP)).alloc(recent::SIZE * u64::from(GROUP)).await;
@@ -163,12 +163,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
 /// places of extents that the witness lists. Takes their entries from the list of recent entries, and marks
 /// the remaining extents as lost. Returns the lost extents, in order.
 pub(super) fn restore<D: Device>(
-    source: &Source<'_, D>,
-    (witness, known): (&Witness, Option<&Known>),
+    input: &RecoveryInput<'_, D>,
+    witness: &Witness,
+    contents: Option<&ListContents>,
     state: &mut State,
     sequence_of: impl Fn(ExtentId) -> u64,
 ) -> Vec<ExtentId> {
-    let superblock = source.superblock;
+    let superblock = input.superblock;
     let within =
         |range: Range<u32>| range.start.min(superblock.extents())..range.end.min(superblock.extents());
     // Pages of listed extents are written again before a new journal overwrites the list. From then on the
@@ -178,9 +179,9 @@ pub(super) fn restore<D: Device>(
         let last = range.end - 1;
         range.step_by(per_page).chain([last]).for_each(|extent| state.mark_stale(ExtentId(extent)));
     }
-    let runs = match witness.recent.as_ref().zip(known) {
-        Some((recent, known)) => {
-            for &(extent, entry) in &known.entries {
+    let runs = match witness.recent.as_ref().zip(contents) {
+        Some((recent, contents)) => {
+            for &(extent, entry) in &contents.entries {
                 if extent.0 < superblock.extents() && sequence_of(extent) < recent.batch {
                     state.map.set(extent, superblock.interpret(entry));
                     state.mark_stale(extent);
@@ -202,18 +203,19 @@ pub(super) fn restore<D: Device>(
 /// Reads the list that the witness names. None if the witness names no list, or if a page of the list is not
 /// valid.
 pub(super) async fn read<D: Device>(
-    source: &Source<'_, D>,
-    (device, witness): (DeviceId, &Witness),
-) -> Option<Known> {
+    input: &RecoveryInput<'_, D>,
+    device: DeviceId,
+    witness: &Witness,
+) -> Option<ListContents> {
     let recent = witness.recent.as_ref()?;
-    let (ring, len) = ring_on(source.superblock, device)?;
+    let (ring, len) = ring_on(input.superblock, device)?;
     let (offset, most) = recent::place(len, recent.number);
     if recent.pages as usize > most {
         return None;
     }
     let list = List { epoch: witness.epoch, number: recent.number, batch: recent.batch };
-    let (volume, member) = (source.superblock.volume, &source.members[device.index()]);
-    let (window, mut known) = (buffer(recent::SIZE * u64::from(GROUP)).await, Known::default());
+    let (volume, member) = (input.superblock.volume, &input.members[device.index()]);
+    let (window, mut contents) = (buffer(recent::SIZE * u64::from(GROUP)).await, ListContents::default());
     for first in (0..recent.pages).step_by(GROUP as usize) {
         let pages = GROUP.min(recent.pages - first);
         let part = window.slice(Bytes::ZERO..recent::SIZE * u64::from(pages));
@@ -223,14 +225,14 @@ pub(super) async fn read<D: Device>(
             let all = (first..).zip(bytes.chunks_exact(recent::SIZE.as_usize()));
             for (page, bytes) in all {
                 match recent::decode(bytes, volume, list, page).ok()? {
-                    Entries::Extents(entries) => known.entries.extend(entries),
-                    Entries::Blocks(blocks) => known.blocks.extend(blocks),
+                    Entries::Extents(entries) => contents.entries.extend(entries),
+                    Entries::Blocks(blocks) => contents.blocks.extend(blocks),
                 }
             }
             Some(())
         })?;
     }
-    Some(known)
+    Some(contents)
 }
 
 /// Returns offset and length of the ring of the journal on a device.

@@ -30,7 +30,7 @@ use crate::open::lost_at_end;
 use crate::planted::{Bug, planted};
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
-use batches::{Batches, Found};
+use batches::{Batches, FoundBatch};
 use braid_base::{Bytes, DeviceId, ExtentId};
 use braid_format::intent_page::Difference;
 use braid_format::journal::{Extra, Record};
@@ -42,7 +42,7 @@ pub(crate) use check_cache_tables::check_cache_tables;
 use damage::Damage;
 pub(crate) use forgetful::Forgetful;
 pub(crate) use pages::check_image;
-pub(crate) use pending_log::Changes;
+pub(crate) use pending_log::LoggedChanges;
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -95,7 +95,7 @@ pub(crate) enum Mode {
 }
 
 /// Input of a recovery: devices, superblock, and notes from elsewhere.
-pub(crate) struct Source<'a, D> {
+pub(crate) struct RecoveryInput<'a, D> {
     pub members: &'a [Member<D>],
     pub superblock: &'a Superblock,
     pub mode: Mode,
@@ -106,7 +106,7 @@ pub(crate) struct Source<'a, D> {
     /// Table of dirty spans of a volume on an adopted disk.
     pub dirty_spans: Option<&'a DirtySpans>,
     /// Changes in the pending log of a daemon that died.
-    pub log: Option<&'a Changes>,
+    pub log: Option<&'a LoggedChanges>,
     /// Devices whose end is gone.
     pub cut: &'a [(DeviceId, String)],
     /// Newest batch that the host has noted as durable; 0 if unknown.
@@ -131,30 +131,29 @@ pub(crate) struct Recovered {
 }
 
 /// Loads map and cache tables and replays the journal. Claims every slot in use.
-pub(crate) async fn recover<D: Device>(source: &Source<'_, D>, state: &mut State) -> Result<Recovered> {
+pub(crate) async fn recover<D: Device>(input: &RecoveryInput<'_, D>, state: &mut State) -> Result<Recovered> {
     let (mut recovery, mut damage) = (Recovery::default(), Damage::default());
-    let mut double_written = pages::load_double_written(source).await;
-    let pages = pages::load_map(source, &mut double_written, state, &mut recovery, &mut damage).await?;
-    let mut tables = cache_table::load(source, state, &double_written, (&mut recovery, &mut damage)).await?;
-    let mut spans = pages::load_intents(source, &double_written).await?;
-    let mut batches = batches::find(source).await?;
+    let mut double_written = pages::load_double_written(input).await;
+    let pages = pages::load_map(input, &mut double_written, state, &mut recovery, &mut damage).await?;
+    let mut tables = cache_table::load(input, state, &double_written, &mut recovery, &mut damage).await?;
+    let mut spans = pages::load_intents(input, &double_written).await?;
+    let mut batches = batches::find(input).await?;
     recovery.warnings.extend(batches.warning.take());
     let found_next = batches.next_sequence();
-    let forgetful = match source.superblock.copies {
+    let forgetful = match input.superblock.copies {
         1 => Vec::new(),
-        _ => batches.forgetful(source.noted),
+        _ => batches.forgetful(input.noted),
     };
-    let known = (&pages, &mut tables);
-    let listed = judge_witness(source, state, known, (&mut batches, &mut recovery)).await?;
+    let listed = judge_witness(input, state, &pages, &mut tables, &mut batches, &mut recovery).await?;
     // Pages may be newer than a journal that was begun again.
     let newest_page = pages.newest().max(tables.newest()).max(spans.newest());
     let next_batch = batches.next_sequence();
-    let ring = ring(source.superblock, newest_page, &mut batches);
+    let ring = ring(input.superblock, newest_page, &mut batches);
     damage.of_journal(&batches);
-    if source.mode == Mode::Strict
+    if input.mode == Mode::Strict
         && let Some(first) = damage.first()
     {
-        return Err(corrupt(source.superblock, first));
+        return Err(corrupt(input.superblock, first));
     }
     let mut changed = Vec::new();
     for batch in &batches.live {
@@ -165,13 +164,12 @@ pub(crate) async fn recover<D: Device>(source: &Source<'_, D>, state: &mut State
                 changed.push(extent);
                 damage.prove(extent, batch.sequence);
             }
-            let known = (&pages, &mut tables, &mut spans);
-            replay(source, state, known, batch.sequence, record)?;
+            replay(input, state, &pages, &mut tables, &mut spans, batch.sequence, record)?;
         }
     }
-    let shape = Shape::of(source.superblock);
+    let shape = Shape::of(input.superblock);
     recovery.extras_forgotten = tables.forget(state, &shape, |span| spans.is_clean(span));
-    let left = match source.log {
+    let left = match input.log {
         Some(log) if log.newest > ring.newest() => {
             recovery.log_refused = Some(format!(
                 "the devices are older than the pending log: it follows journal batch {}, and their newest is {}",
@@ -180,7 +178,7 @@ pub(crate) async fn recover<D: Device>(source: &Source<'_, D>, state: &mut State
             ));
             None
         }
-        Some(log) => match pending_log::apply(source, log, &spans, state)? {
+        Some(log) => match pending_log::apply(input, log, &spans, state)? {
             Ok((changes, left)) => {
                 (recovery.has_log, recovery.changes_of_log) = (true, changes);
                 Some(left)
@@ -192,80 +190,79 @@ pub(crate) async fn recover<D: Device>(source: &Source<'_, D>, state: &mut State
         },
         None => None,
     };
-    let writes_back = state.extras.dirty() > 0 || batches.live.iter().any(Found::writes_back);
-    recovery.lost = damage.give_up(source.superblock, state, &pages, writes_back);
+    let writes_back = state.extras.dirty() > 0 || batches.live.iter().any(FoundBatch::writes_back);
+    recovery.lost = damage.give_up(input.superblock, state, &pages, writes_back);
     let is_new = |extent: &ExtentId| recovery.lost.binary_search(extent).is_err();
     let listed: Vec<ExtentId> = listed.into_iter().filter(is_new).collect();
     recovery.lost.extend(listed.into_iter().filter(|extent| state.map.get(*extent).home == SlotNumber::LOST));
     recovery.damage = damage.into_sentences();
-    give_up_places(source, state, &mut recovery);
-    give_up_ends(source, state, &mut recovery).await?;
-    claim_slots(source, state, &mut recovery)?;
-    left.into_iter().for_each(|left| pending_log::claim_left(state, left));
-    cache_table::claim(source, state, tables, &mut recovery)?;
+    give_up_places(input, state, &mut recovery);
+    give_up_ends(input, state, &mut recovery).await?;
+    claim_slots(input, state, &mut recovery)?;
+    left.into_iter().for_each(|left| pending_log::claim_left_slots(state, left));
+    cache_table::claim(input, state, tables, &mut recovery)?;
     recovery.lost.sort_unstable();
     if state.map.is_of_adopted() {
         recovery.older = ranges_of(&shape, &std::mem::take(&mut recovery.lost));
     }
-    if source.mode == Mode::Repair {
+    if input.mode == Mode::Repair {
         state.tables.mark_all_stale();
     }
-    recovery.spans = restore_spans(source, state, &spans);
-    if !source.clean || source.members.iter().any(Member::is_lacking) {
+    recovery.spans = restore_spans(input, state, &spans);
+    if !input.clean || input.members.iter().any(Member::is_lacking) {
         // Both copies of the table must get the spans' records before the journal forgets them.
-        state.mark_intents_stale((0..source.superblock.spans()).map(SpanId));
+        state.mark_intents_stale((0..input.superblock.spans()).map(SpanId));
     }
     state.refresh_all();
-    let gaps = gaps(source, &batches);
+    let gaps = gaps(input, &batches);
     Ok(Recovered { ring, gaps, recovery, found_next, next_batch, changed, forgetful })
 }
 
 /// Compares the journal with the notes of host and witness. Returns, in order, extents lost with the journal.
 async fn judge_witness<D: Device>(
-    source: &Source<'_, D>,
+    input: &RecoveryInput<'_, D>,
     state: &mut State,
-    (pages, tables): (&pages::Loaded, &mut cache_table::LoadedTables),
-    (batches, recovery): (&mut Batches, &mut Recovery),
+    pages: &pages::Loaded,
+    tables: &mut cache_table::LoadedTables,
+    batches: &mut Batches,
+    recovery: &mut Recovery,
 ) -> Result<Vec<ExtentId>> {
-    let superblock = source.superblock;
-    let is_current = |device: DeviceId| source.members[device.index()].is_current();
+    let superblock = input.superblock;
+    let is_current = |device: DeviceId| input.members[device.index()].is_current();
     let all = images(superblock, RegionKind::Journal);
     let used = rings(superblock, is_current);
     let (Some(&(first, _)), Some(&(journal, _))) = (all.first(), used.first()) else { return Ok(Vec::new()) };
     if all.iter().all(|(device, _)| is_current(*device)) || superblock.copies == 1 && is_current(first) {
-        let found = witnessed::read(source, |device| used.iter().any(|(ring, _)| *ring == device)).await;
+        let found = witnessed::read(input, |device| used.iter().any(|(ring, _)| *ring == device)).await;
         let newest = batches.next_sequence() - 1;
         let promised =
-            witnessed::refuse_lost_batches(source, journal, newest, (witnessed::newest(&found), recovery))?;
+            witnessed::refuse_lost_batches(input, journal, newest, witnessed::newest(&found), recovery)?;
         batches.go_on_beyond(promised);
-        witnessed::refuse_lost_witness(source, journal, batches.witnessed, (&found, recovery))?;
+        witnessed::refuse_lost_witness(input, journal, batches.witnessed, &found, recovery)?;
         return Ok(Vec::new());
     }
-    batches.go_on_beyond(source.noted);
+    batches.go_on_beyond(input.noted);
     if !is_journal_lost(superblock, is_current) {
         return Ok(Vec::new());
     }
-    let (found, warning) = witnessed::read_without_journal(source).await?;
+    let (found, warning) = witnessed::read_without_journal(input).await?;
     recovery.warnings.extend(warning);
-    if let Some((device, witness)) = found {
-        let sequence_of = |extent| pages.sequence_of(extent);
-        if !planted(Bug::NumbersOfLostTaken) {
-            batches.go_on_beyond(witness.listed);
-        }
-        let known = recent::read(source, (device, &witness)).await;
-        let known = (&witness, known.as_ref());
-        let mut lost = recent::restore(source, known, state, sequence_of);
-        lost.extend(tables.restore(source, known, state));
-        lost.sort_unstable();
-        lost.dedup();
-        return Ok(lost);
+    let Some((device, witness)) = found else { return Ok(Vec::new()) };
+    if !planted(Bug::NumbersOfLostTaken) {
+        batches.go_on_beyond(witness.listed);
     }
-    Ok(Vec::new())
+    let contents = recent::read(input, device, &witness).await;
+    let sequence_of = |extent| pages.sequence_of(extent);
+    let mut lost = recent::restore(input, &witness, contents.as_ref(), state, sequence_of);
+    lost.extend(tables.restore(input, &witness, contents.as_ref(), state));
+    lost.sort_unstable();
+    lost.dedup();
+    Ok(lost)
 }
 
 /// Refuses an opening that has taken the devices over with its own number and owner, if a third opening has
 /// taken them over since. The contents of the journal may then be inconsistent.
-pub(crate) fn refuse_third(superblock: &Superblock, (epoch, owner): (u64, u64)) -> Result<()> {
+pub(crate) fn refuse_third(superblock: &Superblock, epoch: u64, owner: u64) -> Result<()> {
     if (superblock.epoch, superblock.owner) == (epoch, owner) {
         return Ok(());
     }
@@ -278,7 +275,7 @@ pub(crate) fn refuse_third(superblock: &Superblock, (epoch, owner): (u64, u64)) 
 
 /// Refuses an opening that has taken the devices over, if the daemon before has written batches meanwhile.
 /// `before` and `now` are the numbers of the next batch, at the first and the second reading.
-pub(crate) fn refuse_later(superblock: &Superblock, (before, now): (u64, u64)) -> Result<()> {
+pub(crate) fn refuse_later(superblock: &Superblock, before: u64, now: u64) -> Result<()> {
     if now <= before {
         return Ok(());
     }
@@ -295,11 +292,11 @@ const FIND_OUT: &str =
     "find the other user of the devices (a loop device over a file, a disk that two hosts see)";
 
 /// Returns the batches that the journal of a current device lacks.
-fn gaps<D: Device>(source: &Source<'_, D>, batches: &Batches) -> Vec<Gap> {
-    let is_current = |device: DeviceId| source.members[device.index()].is_current();
-    let replicas = rings(source.superblock, is_current).into_iter().map(|(device, _)| device);
+fn gaps<D: Device>(input: &RecoveryInput<'_, D>, batches: &Batches) -> Vec<Gap> {
+    let is_current = |device: DeviceId| input.members[device.index()].is_current();
+    let replicas = rings(input.superblock, is_current).into_iter().map(|(device, _)| device);
     let current: Vec<DeviceId> = replicas.filter(|device| is_current(*device)).collect();
-    let of_batch = |batch: &Found| {
+    let of_batch = |batch: &FoundBatch| {
         let lacking = current.iter().filter(|device| !batch.on.contains(device));
         let gap = |&to| Gap { from: batch.on[0], to, place: batch.place, room: batch.room() };
         lacking.map(gap).collect::<Vec<_>>()
@@ -337,13 +334,15 @@ pub(super) fn unread(superblock: &Superblock, what: impl std::fmt::Display, erro
 
 /// Applies one record, unless the page of the record contains it already.
 fn replay<D: Device>(
-    source: &Source<'_, D>,
+    input: &RecoveryInput<'_, D>,
     state: &mut State,
-    (pages, tables, spans): (&pages::Loaded, &mut cache_table::LoadedTables, &mut pages::Spans),
+    pages: &pages::Loaded,
+    tables: &mut cache_table::LoadedTables,
+    spans: &mut pages::Spans,
     sequence: u64,
     record: Record,
 ) -> Result<()> {
-    let superblock = source.superblock;
+    let superblock = input.superblock;
     let shape = Shape::of(superblock);
     let beyond =
         |what: String| Err(corrupt(superblock, format!("the journal names {what}, beyond the volume")));
@@ -367,7 +366,7 @@ fn replay<D: Device>(
         Record::Extra(block, extra) => {
             let is_there = |extra: &Extra| {
                 let slot = state.space.locate(extra.slot);
-                slot.is_none_or(|slot| source.members[slot.device.index()].is_current())
+                slot.is_none_or(|slot| input.members[slot.device.index()].is_current())
             };
             // A copy that lay only on an excluded device is lost with the device.
             tables.replay(state, sequence, block, extra.filter(is_there));
@@ -395,13 +394,13 @@ fn ring(superblock: &Superblock, newest_page: u64, batches: &mut Batches) -> Rin
 }
 
 /// With one required copy, marks extents on an excluded device as lost.
-fn give_up_places<D: Device>(source: &Source<'_, D>, state: &mut State, recovery: &mut Recovery) {
-    if source.superblock.copies > 1 || !source.members.iter().any(Member::is_lacking) {
+fn give_up_places<D: Device>(input: &RecoveryInput<'_, D>, state: &mut State, recovery: &mut Recovery) {
+    if input.superblock.copies > 1 || !input.members.iter().any(Member::is_lacking) {
         return;
     }
     let gone_from = |entry: &Entry| {
         let slot = state.space.locate(entry.home);
-        slot.map(|slot| slot.device).filter(|device| !source.members[device.index()].is_current())
+        slot.map(|slot| slot.device).filter(|device| !input.members[device.index()].is_current())
     };
     let gone: Vec<(DeviceId, ExtentId)> =
         state.map.iter().filter_map(|(extent, entry)| Some((gone_from(&entry)?, extent))).collect();
@@ -416,14 +415,14 @@ fn give_up_places<D: Device>(source: &Source<'_, D>, state: &mut State, recovery
 
 /// With one required copy, a repair marks extents at the end of a cut device as lost.
 async fn give_up_ends<D: Device>(
-    source: &Source<'_, D>,
+    input: &RecoveryInput<'_, D>,
     state: &mut State,
     recovery: &mut Recovery,
 ) -> Result<()> {
-    let shape = Shape::of(source.superblock);
-    let is_kept = |id: &DeviceId| shape.copies == 1 && source.members[id.index()].is_current();
-    for (id, _) in source.cut.iter().filter(|(id, _)| source.mode == Mode::Repair && is_kept(id)) {
-        for extent in lost_at_end(&source.members[id.index()], &shape, state).await? {
+    let shape = Shape::of(input.superblock);
+    let is_kept = |id: &DeviceId| shape.copies == 1 && input.members[id.index()].is_current();
+    for (id, _) in input.cut.iter().filter(|(id, _)| input.mode == Mode::Repair && is_kept(id)) {
+        for extent in lost_at_end(&input.members[id.index()], &shape, state).await? {
             state.map.set(extent, Entry { home: SlotNumber::LOST, ..Entry::default() });
             state.mark_stale(extent);
             recovery.lost.push(extent);
@@ -433,7 +432,7 @@ async fn give_up_ends<D: Device>(
 }
 
 /// Marks every slot in use. A slot used twice is damage: the extent with the lower number keeps the slot.
-fn claim_slots<D>(source: &Source<'_, D>, state: &mut State, recovery: &mut Recovery) -> Result<()> {
+fn claim_slots<D>(input: &RecoveryInput<'_, D>, state: &mut State, recovery: &mut Recovery) -> Result<()> {
     let mut doubled = Vec::new();
     for (extent, Entry { home, second, .. }) in state.map.iter().filter(|(_, e)| e.home != SlotNumber::LOST) {
         let mut slots = [home, second].into_iter().filter(|&s| s != SlotNumber::NONE);
@@ -442,11 +441,11 @@ fn claim_slots<D>(source: &Source<'_, D>, state: &mut State, recovery: &mut Reco
         }
     }
     if let Some(extent) = doubled.first()
-        && source.mode == Mode::Strict
+        && input.mode == Mode::Strict
     {
         let slot = state.map.get(*extent).home;
         return Err(corrupt(
-            source.superblock,
+            input.superblock,
             format!("{slot:?} of {extent:?} does not exist or is used twice"),
         ));
     }
@@ -464,13 +463,13 @@ fn claim_slots<D>(source: &Source<'_, D>, state: &mut State, recovery: &mut Reco
 /// all dirty spans may differ: such spans become undecided, except extents with a copy on a missing device,
 /// which are behind. With one required copy only cached copies could differ, and these are forgotten: spans
 /// become clean after a while.
-fn restore_spans<D: Device>(source: &Source<'_, D>, state: &mut State, spans: &pages::Spans) -> u32 {
+fn restore_spans<D: Device>(input: &RecoveryInput<'_, D>, state: &mut State, spans: &pages::Spans) -> u32 {
     let mut count = 0;
     for (span, recorded) in spans.iter() {
-        match (source.superblock.copies, recorded) {
+        match (input.superblock.copies, recorded) {
             // A page that is valid nowhere counts as dirty again until written.
             (1, _) => state.behind.restore(span, Difference::Dirty, Difference::Dirty),
-            _ if planted(Bug::NoResync) || source.clean && planted(Bug::UndecidedClosed) => {
+            _ if planted(Bug::NoResync) || input.clean && planted(Bug::UndecidedClosed) => {
                 state.behind.restore(span, recorded, recorded)
             }
             (_, Difference::Dirty) => state.behind.restore_undecided(span),
@@ -478,23 +477,23 @@ fn restore_spans<D: Device>(source: &Source<'_, D>, state: &mut State, spans: &p
                 state.behind.restore(span, recorded, Difference::Behind)
             }
         }
-        count += u32::from(source.superblock.copies > 1);
+        count += u32::from(input.superblock.copies > 1);
     }
-    let lacking = source.members.iter().filter(|member| member.is_lacking());
-    let shape = Shape::of(source.superblock);
+    let lacking = input.members.iter().filter(|member| member.is_lacking());
+    let shape = Shape::of(input.superblock);
     for extent in lacking.flat_map(|member| state.extents_on(member.id)).collect::<Vec<ExtentId>>() {
         if state.behind.is_undecided(&shape.bytes_of(extent)) {
             state.behind.doubt_extent(extent);
         }
     }
-    if source.superblock.copies > 1 && source.members.iter().any(Member::lacks_all) {
+    if input.superblock.copies > 1 && input.members.iter().any(Member::lacks_all) {
         // Records of other spans stay: they tell which copies were current.
-        for span in (0..source.superblock.spans()).map(SpanId) {
+        for span in (0..input.superblock.spans()).map(SpanId) {
             if state.behind.durable(span) == Difference::None {
                 state.behind.restore(span, Difference::None, Difference::Behind);
             }
         }
-        count = source.superblock.spans();
+        count = input.superblock.spans();
     }
     count
 }

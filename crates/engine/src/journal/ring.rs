@@ -439,7 +439,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let writes = places.map(async |(device, offset)| {
             let member = self.member(device);
             if let Err(error) = self.device_write(member, offset + place, bytes, Origin::Background).await {
-                return self.spare_region(RegionKind::Journal, (device, offset), error).await.map(|()| false);
+                return self.spare_region(RegionKind::Journal, device, offset, error).await.map(|()| false);
             }
             let flushed = match planted(Bug::JournalNotFlushed) {
                 true => Ok(None),

@@ -28,7 +28,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     pub async fn spare_region(
         &self,
         kind: RegionKind,
-        (device, offset): (DeviceId, Bytes),
+        device: DeviceId,
+        offset: Bytes,
         error: Error,
     ) -> Result<()> {
         let is_here = |region: &Region| (region.kind, region.device, region.offset) == (kind, device, offset);

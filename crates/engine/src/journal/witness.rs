@@ -170,7 +170,7 @@ impl Listed {
 
     /// Notes that a list is durable: from now on pages of the witness name the list. False if the list is
     /// unusable, because rings have changed meanwhile.
-    pub fn end_list(&self, recent: Recent) -> bool {
+    pub fn note_list(&self, recent: Recent) -> bool {
         self.lists.set(recent.number);
         self.is_named.set(false);
         let is_usable = self.contained.get() > 0;
@@ -266,7 +266,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Notes that `records` are durable, with the newest batch.
-    pub fn end_listing(&self, records: &[Record]) {
+    pub fn note_listed(&self, records: &[Record]) {
         let (listed, newest) = (&self.journal.listed, self.journal.newest());
         listed.set(records, newest);
         let changes = self.state.borrow().dirty_changes();

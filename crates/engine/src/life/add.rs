@@ -74,9 +74,9 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         if !addition.overwrite {
             refuse_content(&*device, &addition.name).await?;
         }
-        core.moves.drains.begin_change(id);
+        core.moves.drains.begin_membership_change(id);
         let joined = self.join(device, entry, &planned, record).await;
-        core.moves.drains.end_change(id);
+        core.moves.drains.end_membership_change(id);
         joined?;
         tracing::info!("{} is now device {id} of volume '{}'", addition.name, planned.name);
         Ok(id)

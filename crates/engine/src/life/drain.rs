@@ -41,7 +41,7 @@ const IN_A_ROW: u32 = 4096;
 const REST: Nanos = Nanos::from_secs(1);
 
 /// Extents that move together: the copies are close together on the source device, and share a target.
-struct Run {
+struct DrainRun {
     extents: Vec<ExtentId>,
     source: Option<DeviceId>,
     /// None without room.
@@ -165,14 +165,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Takes the first extents that can move together.
-    fn next_to_move(&self, queue: &mut VecDeque<ExtentId>, device: DeviceId) -> Option<Run> {
+    fn next_to_move(&self, queue: &mut VecDeque<ExtentId>, device: DeviceId) -> Option<DrainRun> {
         if !self.may_drain(device) {
             return None;
         }
         let first = queue.pop_front()?;
         let source = self.read_from(first, device);
         let target = self.targets(first, device).first().copied();
-        let mut run = Run { extents: vec![first], source: source.map(|slot| self.device_of(slot)), target };
+        let mut run =
+            DrainRun { extents: vec![first], source: source.map(|slot| self.device_of(slot)), target };
         let most = ((LONGEST / self.shape.extent_size) as usize).min(MOST_IN_RUN);
         let fits = |&extent: &ExtentId| {
             let next = self.read_from(extent, device);
@@ -242,7 +243,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Moves a run's copies to slots of the target, in one turn of the devices.
-    async fn move_run_off(self: &Rc<Self>, run: &Run, device: DeviceId) -> Result<()> {
+    async fn move_run_off(self: &Rc<Self>, run: &DrainRun, device: DeviceId) -> Result<()> {
         let Some(target) = run.target else { return Ok(()) };
         for &extent in &run.extents {
             self.end_behind(extent, device).await?;
@@ -252,10 +253,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let _room = self.reserve(run.extents.len()).await?;
         let bytes = self.buffer(&self.buffers.runs, all).await?;
         let devices: Vec<DeviceId> = run.source.into_iter().chain([target]).collect();
-        let _turn = self.take_turn(Mover::Engine, &devices, (run.extents.len() as u32, all)).await;
+        let _turn = self.take_turn(Mover::Engine, &devices, run.extents.len() as u32, all).await;
         let works = run.extents.iter().zip(0..).map(|(&extent, place)| {
             let bytes = bytes.slice(len * place..len * (place + 1));
-            self.move_off(extent, (device, target), bytes)
+            self.move_off(extent, device, target, bytes)
         });
         join_all(works).await.into_iter().collect()
     }
@@ -264,7 +265,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     async fn move_off(
         self: &Rc<Self>,
         extent: ExtentId,
-        (device, target): (DeviceId, DeviceId),
+        device: DeviceId,
+        target: DeviceId,
         bytes: Buf,
     ) -> Result<()> {
         let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
@@ -276,7 +278,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let is_there = self.member(device).is_current();
         let source = if is_there { leaves } else { stays };
         let states = self.devices.changes();
-        let copied = self.copy_off((extent, before), (source, slot), &bytes).await;
+        let copied = self.copy_off(extent, before, source, slot, &bytes).await;
         let mut state = self.state.borrow_mut();
         let whole = copied.is_ok() && self.devices.changes() == states;
         let target = state.space.locate(slot).expect("a slot that was taken exists").device;
@@ -365,8 +367,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// journal says that the copies may differ.
     async fn copy_off(
         self: &Rc<Self>,
-        (extent, entry): (ExtentId, Entry),
-        (source, target): (SlotNumber, SlotNumber),
+        extent: ExtentId,
+        entry: Entry,
+        source: SlotNumber,
+        target: SlotNumber,
         bytes: &Buf,
     ) -> Result<Bytes> {
         let (mut at, mut copied) = (Bytes::ZERO, Bytes::ZERO);

@@ -64,12 +64,12 @@ impl Drains {
     }
 
     /// Notes that a device joins or leaves, before all superblocks say so.
-    pub fn begin_change(&self, device: DeviceId) {
+    pub fn begin_membership_change(&self, device: DeviceId) {
         self.changing.borrow_mut().insert(device);
     }
 
     /// Ends the change: all superblocks agree, or the device stays as before.
-    pub fn end_change(&self, device: DeviceId) {
+    pub fn end_membership_change(&self, device: DeviceId) {
         self.changing.borrow_mut().remove(&device);
     }
 

@@ -123,9 +123,11 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         }
         core.check_policy_without(device)?;
         // If the change cannot be made durable, the device keeps its superblock: an opening may need it.
-        core.moves.drains.begin_change(device);
-        let journal =
-            core.move_journal_off(device).await.inspect_err(|_| core.moves.drains.end_change(device))?;
+        core.moves.drains.begin_membership_change(device);
+        let journal = core
+            .move_journal_off(device)
+            .await
+            .inspect_err(|_| core.moves.drains.end_membership_change(device))?;
         member.set_state(DeviceState::Removed);
         let known = {
             let mut superblock = core.devices.superblock.borrow_mut();
@@ -143,7 +145,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         }
         drop(journal);
         changed?;
-        core.moves.drains.end_change(device);
+        core.moves.drains.end_membership_change(device);
         tracing::info!("device {device} of volume '{}' is empty, and removed", known.name);
         Ok(())
     }

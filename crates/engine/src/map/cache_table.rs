@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 /// Cache tables of all devices.
 pub(crate) struct CacheTables {
     /// Indexed by device; `None` if the device may hold no extra copies.
-    tables: Vec<Option<Table>>,
+    tables: Vec<Option<TableDirectory>>,
     /// Number of block slots in an extent slot.
     places: u64,
     /// Pages of entries older than the journal.
@@ -30,7 +30,7 @@ pub(crate) struct CachePage {
     pub page: u32,
 }
 
-struct Table {
+struct TableDirectory {
     /// Directory content for each page of entries: as on the device, or as the next write of the directory
     /// will say.
     contents: Vec<Content>,
@@ -45,7 +45,7 @@ impl CacheTables {
             let (extent_size, block_size) = (superblock.extent_size, superblock.block_size);
             has_table(DeviceId(id)).then(|| {
                 let pages = layout::cache_table_pages(entry.slots, extent_size, block_size);
-                Table { contents: vec![Content::Unwritten; pages as usize] }
+                TableDirectory { contents: vec![Content::Unwritten; pages as usize] }
             })
         });
         CacheTables {

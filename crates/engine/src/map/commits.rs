@@ -79,7 +79,7 @@ impl State {
     /// Ends a checkpoint: the pages contain all batches up to `done`, on every device with pages. Slots freed
     /// by these batches become free.
     pub fn end_checkpoint(&mut self, done: u64) {
-        let freed = self.outdated.end_checkpoint(done, &self.space);
+        let freed = self.outdated.release(done, &self.space);
         self.free(freed);
     }
 

@@ -63,7 +63,7 @@ impl State {
         if self.map.has_extras(extent) && self.extras.dirty() > 0 {
             for block in self.shape.blocks_of(extent) {
                 if let Some(extra) = self.extras.get(block).filter(|extra| extra.dirty) {
-                    self.count_exposed_block(block, (Some(extra), before), (Some(extra), now));
+                    self.count_exposed_block(block, Some(extra), before, Some(extra), now);
                 }
             }
         }
@@ -73,8 +73,10 @@ impl State {
     pub(super) fn count_exposed_block(
         &mut self,
         block: BlockId,
-        (extra_before, before): (Option<Extra>, &Entry),
-        (extra, now): (Option<Extra>, &Entry),
+        extra_before: Option<Extra>,
+        before: &Entry,
+        extra: Option<Extra>,
+        now: &Entry,
     ) {
         for (device, bytes) in self.dirty_of(block, extra_before, before) {
             self.exposed.take((device, None), bytes);

@@ -101,7 +101,7 @@ impl State {
         self.count_dirty(extent, is_dirty(known), is_dirty(extra));
         if is_dirty(known) || is_dirty(extra) {
             let entry = self.map.get(extent);
-            self.count_exposed_block(block, (known, &entry), (extra, &entry));
+            self.count_exposed_block(block, known, &entry, extra, &entry);
         }
         match (known.is_some(), extra.is_some()) {
             (false, true) => self.map.add_extra(extent),

@@ -93,7 +93,7 @@ const LOOKED_AT: u32 = 256;
 
 /// State of a cell.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum CellState {
     Free = 0,
     Clean = 1,
     Dirty = 2,
@@ -153,7 +153,7 @@ impl Extras {
     pub fn copy_of(&self, block: BlockId) -> Option<ExtraCopy> {
         let cell = if self.len == 0 { None } else { self.find(block) }?;
         let device = self.groups[(cell / self.places) as usize].device;
-        Some(ExtraCopy { device, dirty: self.entry(cell).1 == State::Dirty, cell: CellId(cell) })
+        Some(ExtraCopy { device, dirty: self.entry(cell).1 == CellState::Dirty, cell: CellId(cell) })
     }
 
     /// Block in a cell.
@@ -164,7 +164,7 @@ impl Extras {
     /// Block in a block slot, and whether the block is dirty.
     pub fn at(&self, slot: SlotNumber, place: u16) -> Option<(BlockId, bool)> {
         let (block, state) = self.entry(self.cell_at(slot, place)?);
-        block.map(|block| (block, state == State::Dirty))
+        block.map(|block| (block, state == CellState::Dirty))
     }
 
     /// First block with an extra copy at or after a cell, in the order of cells. Returns first the cell to
@@ -222,7 +222,7 @@ impl Extras {
         let before = self.find(block);
         let now = extra.map(|e| {
             let cell = self.cell_at(e.slot, e.place).expect("an extra copy lies in a divided slot");
-            (cell, if e.dirty { State::Dirty } else { State::Clean })
+            (cell, if e.dirty { CellState::Dirty } else { CellState::Clean })
         });
         if let (Some(cell), Some((same, state))) = (before, now)
             && cell == same
@@ -231,11 +231,11 @@ impl Extras {
         }
         if let Some(cell) = before {
             self.unchain(cell);
-            self.set_entry(cell, None, State::Taken);
+            self.set_entry(cell, None, CellState::Taken);
         }
         if let Some((cell, state)) = now {
             assert!(
-                self.entry(cell) == (None, State::Taken),
+                self.entry(cell) == (None, CellState::Taken),
                 "an extra copy is made in a slot that was taken"
             );
             self.set_entry(cell, Some(block), state);
@@ -263,7 +263,7 @@ impl Extras {
             return None;
         }
         let (number, taken) = (cells.start / self.places, cells.end - cells.start);
-        cells.clone().for_each(|cell| self.set_entry(cell, None, State::Taken));
+        cells.clone().for_each(|cell| self.set_entry(cell, None, CellState::Taken));
         self.devices[device.index()].taken += taken as usize;
         let group = &mut self.groups[number as usize];
         group.used += taken as u16;
@@ -282,7 +282,7 @@ impl Extras {
         while let Some(group) = self.groups.get(number as usize) {
             let (mut cell, end) = (number * self.places, (number + 1) * self.places);
             while cell < end {
-                let is_free = |cell: &u32| self.entry(*cell).1 == State::Free;
+                let is_free = |cell: &u32| self.entry(*cell).1 == CellState::Free;
                 let run = cell..(cell..end.min(cell + most))
                     .find(|cell| !is_free(cell))
                     .unwrap_or(end.min(cell + most));
@@ -305,8 +305,8 @@ impl Extras {
     /// more: the extent slot is whole again, for the caller to release.
     pub fn release(&mut self, slot: SlotNumber, place: u16) -> Option<SlotNumber> {
         let cell = self.cell_at(slot, place).expect("a block slot lies in a divided slot");
-        assert!(self.entry(cell) == (None, State::Taken), "a block slot that is given back was taken");
-        self.set_entry(cell, None, State::Free);
+        assert!(self.entry(cell) == (None, CellState::Taken), "a block slot that is given back was taken");
+        self.set_entry(cell, None, CellState::Free);
         let number = cell / self.places;
         let group = &mut self.groups[number as usize];
         group.used -= 1;
@@ -403,19 +403,20 @@ impl Extras {
 
     fn extra_at(&self, cell: u32) -> Extra {
         let Group { slot, .. } = self.groups[(cell / self.places) as usize];
-        Extra { slot, place: (cell % self.places) as u16, dirty: self.entry(cell).1 == State::Dirty }
+        Extra { slot, place: (cell % self.places) as u16, dirty: self.entry(cell).1 == CellState::Dirty }
     }
 
-    fn entry(&self, cell: u32) -> (Option<BlockId>, State) {
+    fn entry(&self, cell: u32) -> (Option<BlockId>, CellState) {
         let [block @ .., state] = self.entries[cell as usize];
         let mut wide = [0; 8];
         wide[..5].copy_from_slice(&block);
-        let state = [State::Free, State::Clean, State::Dirty, State::Taken][usize::from(state)];
+        let state =
+            [CellState::Free, CellState::Clean, CellState::Dirty, CellState::Taken][usize::from(state)];
         (u64::from_le_bytes(wide).checked_sub(1).map(BlockId), state)
     }
 
     /// Sets the content of a cell, and updates the counts.
-    fn set_entry(&mut self, cell: u32, block: Option<BlockId>, state: State) {
+    fn set_entry(&mut self, cell: u32, block: Option<BlockId>, state: CellState) {
         let (known, before) = self.entry(cell);
         let wide = block.map_or(0, |block| block.0 + 1).to_le_bytes();
         self.entries[cell as usize] = [wide[0], wide[1], wide[2], wide[3], wide[4], state as u8];
@@ -423,7 +424,7 @@ impl Extras {
         let group = &mut self.groups[(cell / self.places) as usize];
         let pool = &mut self.devices[group.device.index()];
         pool.held = pool.held + usize::from(block.is_some()) - usize::from(known.is_some());
-        let (now, before) = (state == State::Dirty, before == State::Dirty);
+        let (now, before) = (state == CellState::Dirty, before == CellState::Dirty);
         group.dirty = group.dirty + u16::from(now) - u16::from(before);
         pool.dirty = pool.dirty + usize::from(now) - usize::from(before);
     }

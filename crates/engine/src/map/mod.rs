@@ -31,7 +31,7 @@ pub(crate) use extras::Extras;
 pub(crate) use groups::Groups;
 pub(crate) use moved::Moved;
 pub(crate) use neighbours::Arrival;
-pub(crate) use pending_log::{NeededLog, Opening, PendingLog, Reader, clear};
+pub(crate) use pending_log::{LogReader, NeededLog, Opening, PendingLog, clear};
 pub(crate) use ranges::Ranges;
 pub(crate) use space::Space;
 pub(crate) use state::{State, has_moved_home};

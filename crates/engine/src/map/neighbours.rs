@@ -176,15 +176,15 @@ mod tests {
     const SSD: DeviceId = DeviceId(1);
 
     /// Volume of extents with one copy on some devices.
-    struct Volume {
+    struct TestVolume {
         space: Space,
         map: Map,
         given: Given,
     }
 
-    impl Volume {
-        fn new(slots: &[u32], extents: u32) -> Volume {
-            Volume { space: space(slots, extents), map: Map::new(extents, 1), given: Given::new() }
+    impl TestVolume {
+        fn new(slots: &[u32], extents: u32) -> TestVolume {
+            TestVolume { space: space(slots, extents), map: Map::new(extents, 1), given: Given::new() }
         }
 
         /// Gives the extent a slot of the device, and releases the old slot.
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn sequentially_written_extents_are_adjacent() {
         for slots in [600, 1_000, 5_000] {
-            let mut volume = Volume::new(&[slots], 1_000);
+            let mut volume = TestVolume::new(&[slots], 1_000);
             (0..600).for_each(|extent| volume.put(extent, DISK, Arrival::New));
             assert_eq!(volume.slots(DISK), (0..600).collect::<Vec<_>>());
         }
@@ -228,10 +228,10 @@ mod tests {
     fn concurrent_and_sequential_writes_give_same_slots() {
         let device_of = |extent: u32| if extent.is_multiple_of(5) { DISK } else { SSD };
         let slots = [1_usize, 8].map(|at_once| {
-            let mut volume = Volume::new(&[1_000, 1_000], 1_000);
+            let mut volume = TestVolume::new(&[1_000, 1_000], 1_000);
             for first in (0..600).step_by(at_once) {
                 let taken = (first..first + at_once as u32).map(|extent| {
-                    let Volume { space, map, given } = &mut volume;
+                    let TestVolume { space, map, given } = &mut volume;
                     let slot =
                         take(space, map, given, ExtentId(extent), device_of(extent), Arrival::New).unwrap();
                     given.remember(ExtentId(extent), slot);
@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn stripes_lie_side_by_side_on_each_device() {
-        let mut volume = Volume::new(&[1_000; 4], 1_000);
+        let mut volume = TestVolume::new(&[1_000; 4], 1_000);
         (0..1_000).for_each(|extent| volume.put(extent, DeviceId((extent % 4) as u16), Arrival::New));
         for device in (0..4).map(DeviceId) {
             let slots = volume.slots(device);
@@ -260,7 +260,7 @@ mod tests {
     /// The bug: stripes written from the end had gaps between them, and were read at half the rate.
     #[test]
     fn stripes_written_backwards_are_adjacent() {
-        let mut volume = Volume::new(&[1_000; 4], 1_000);
+        let mut volume = TestVolume::new(&[1_000; 4], 1_000);
         (0..800).rev().for_each(|extent| volume.put(extent, DeviceId((extent % 4) as u16), Arrival::New));
         for device in (0..4).map(DeviceId) {
             let slots = volume.slots(device);
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn randomly_written_extents_lie_in_address_order() {
-        let mut volume = Volume::new(&[1_000], 1_000);
+        let mut volume = TestVolume::new(&[1_000], 1_000);
         let mut order: Vec<u32> = (0..1_000).collect();
         Rng::new(1).shuffle(&mut order);
         order.into_iter().for_each(|extent| volume.put(extent, DISK, Arrival::New));
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn extents_return_to_same_slots_on_full_disk() {
-        let mut volume = Volume::new(&[1_000, 1_000], 1_000);
+        let mut volume = TestVolume::new(&[1_000, 1_000], 1_000);
         (0..1_000).for_each(|extent| volume.put(extent, DISK, Arrival::New));
         let mut rng = Rng::new(7);
         let mut hot: Vec<u32> = (0..1_000).filter(|_| rng.below(3) == 0).collect();
@@ -296,7 +296,7 @@ mod tests {
     #[test]
     fn neighbours_stay_neighbours_while_extents_come_and_go_for_ever() {
         // A disk with room for all extents, and an SSD with room for a quarter: each is nearly full at times.
-        let mut volume = Volume::new(&[1_000, 250], 1_000);
+        let mut volume = TestVolume::new(&[1_000, 250], 1_000);
         (0..1_000).for_each(|extent| volume.put(extent, DISK, Arrival::New));
         let mut rng = Rng::new(3);
         for _ in 0..100_000 {
@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     fn extent_returns_to_same_slot_within_stripe() {
-        let mut volume = Volume::new(&[1_000; 4], 1_000);
+        let mut volume = TestVolume::new(&[1_000; 4], 1_000);
         (0..1_000).for_each(|extent| volume.put(extent, DeviceId((extent % 4) as u16), Arrival::New));
         let before = volume.slots(DISK);
         for extent in (200..600).step_by(12) {
@@ -330,7 +330,7 @@ mod tests {
 
     #[test]
     fn volume_much_smaller_than_device_stays_at_start() {
-        let mut volume = Volume::new(&[100_000, 100_000], 1_000);
+        let mut volume = TestVolume::new(&[100_000, 100_000], 1_000);
         let mut rng = Rng::new(5);
         for round in 0..20_000 {
             let extent = rng.below(1_000) as u32;

@@ -123,7 +123,7 @@ impl Outdated {
     }
 
     /// Returns the held slots free after a checkpoint with all batches up to `done`.
-    pub fn end_checkpoint(&mut self, done: u64, space: &Space) -> Freed {
+    pub fn release(&mut self, done: u64, space: &Space) -> Freed {
         self.once_dirty.retain(|_, newest| *newest > done);
         let mut all = Freed::default();
         while let Some((_, freed)) = self.waiting.pop_front_if(|(newest, _)| *newest <= done) {

@@ -58,7 +58,7 @@ pub(crate) struct NeededLog {
 
 /// Opening that has read a log.
 #[derive(Clone, Copy)]
-pub(crate) struct Reader {
+pub(crate) struct LogReader {
     pub epoch: u64,
     pub owner: u64,
     /// Owner in the superblock found by the opening.
@@ -192,7 +192,7 @@ impl NeededLog {
     ///
     /// The superblock holds the found owner until a device has the reader's owner. So the found owner is
     /// stored first: if the daemon dies between two stores, the log knows the superblock's owner.
-    pub fn note_reader(&self, reader: &Reader) {
+    pub fn note_reader(&self, reader: &LogReader) {
         let publish = |at, value| self.memory.publish(at, self.seal.position(at, value));
         if self.has_owners && !planted(Bug::OwnerOfReaderForgotten) {
             publish(FOUND_OWNER, in_position(reader.found_owner));

@@ -24,7 +24,7 @@ use braid_policy::{Move, Origin, Outcome, Plan};
 use braid_runtime::{Device, Runtime, join_all};
 use pace::Pace;
 use progress::Progress;
-use runs::{Job, Queue, Run};
+use runs::{MigrationRun, MoveTask, Queue};
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -40,8 +40,8 @@ const OLDEST_MAP: Nanos = Nanos::from_secs(30);
 const OLDEST_CHANGE: Nanos = Nanos::from_secs(5);
 /// Longest wait of changes that only keep a cache warm after a crash: a commit flushes all devices.
 const OLDEST_WARMTH: Nanos = Nanos::from_secs(30);
-/// Jobs at the same time: most jobs wait for their turn on a device.
-const JOBS_AT_ONCE: usize = 16;
+/// Tasks at the same time: most tasks wait for their turn on a device.
+const TASKS_AT_ONCE: usize = 16;
 /// Pause before a failed job is tried again.
 const REST_AFTER_FAILURE: Nanos = Nanos::from_secs(1);
 
@@ -194,8 +194,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let queue = &self.moves.queue;
             *queue.borrow_mut() =
                 Queue::new(std::mem::take(&mut plan.moves), self.shape.extent_size, plan.yields);
-            let at_once = JOBS_AT_ONCE.min(queue.borrow().len());
-            join_all((0..at_once).map(|_| self.run_jobs(&following))).await;
+            let at_once = TASKS_AT_ONCE.min(queue.borrow().len());
+            join_all((0..at_once).map(|_| self.run_tasks(&following))).await;
             plan.moves = queue.borrow_mut().drain();
             for job in &plan.moves {
                 self.end_move(job, Outcome::Stopped, following.policy_changes);
@@ -235,8 +235,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Runs jobs one after the other, until none is left or the plan is over.
-    async fn run_jobs(self: &Rc<Self>, plan: &Following) {
+    /// Runs tasks one after the other, until none is left or the plan is over.
+    async fn run_tasks(self: &Rc<Self>, plan: &Following) {
         let over = || {
             self.jobs.are_ending()
                 || self.moves.auditing.get()
@@ -244,19 +244,19 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 || plan.until < Nanos::MAX && self.rt.now() >= plan.until
                 || self.must_yield()
         };
-        while let Some((job, _claim)) = self.next_job(plan.until, over).await {
-            match job {
-                Job::One(job) => {
+        while let Some((task, _claim)) = self.next_task(plan.until, over).await {
+            match task {
+                MoveTask::One(job) => {
                     // A failed move changes nothing. The device that failed counts the error.
                     let outcome = self.run_move(job, Mover::Plan).await.unwrap_or(Outcome::Failed);
                     self.end_move(&job, outcome, plan.policy_changes);
                 }
-                Job::Run(run) => self.run_run(&run, plan.policy_changes).await,
+                MoveTask::Run(run) => self.run_run(&run, plan.policy_changes).await,
             }
         }
     }
 
-    async fn run_run(self: &Rc<Self>, run: &Run, policy_changes: u64) {
+    async fn run_run(self: &Rc<Self>, run: &MigrationRun, policy_changes: u64) {
         let target = run.target;
         self.moves.moving.set(self.moves.moving.get() + 1);
         self.migrate(run, |extent, outcome| {
@@ -273,7 +273,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let outcome = match job {
             Move::Migrate { extent, target } => {
                 let outcome = Cell::new(Outcome::Stopped);
-                self.migrate(&Run { extents: vec![extent], target }, |_, o| outcome.set(o)).await;
+                self.migrate(&MigrationRun { extents: vec![extent], target }, |_, o| outcome.set(o)).await;
                 Ok(outcome.get())
             }
             Move::Mirror { extent, target } => self.mirror(extent, target, mover).await,

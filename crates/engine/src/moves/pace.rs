@@ -8,7 +8,7 @@
 //! Work of the engine itself (second copies after a device was missing, resync) ignores the limits of a plan.
 //! Such work keeps to the engine's budget ([`super::turns`]), as do moves to devices without a limit.
 
-use super::runs::{Job, Queue, Run};
+use super::runs::{MigrationRun, MoveTask, Queue};
 use crate::core::Core;
 use crate::jobs::Jobs;
 use braid_base::{BlockId, DeviceId, ExtentId, Nanos};
@@ -53,7 +53,7 @@ pub(super) struct Claim<'a> {
     devices: Vec<DeviceId>,
 }
 
-/// Devices used by a job.
+/// Devices used by a task.
 enum Uses<'a> {
     /// The devices of these extents, and the target.
     Extents(&'a [ExtentId], DeviceId),
@@ -64,14 +64,14 @@ enum Uses<'a> {
 }
 
 impl Uses<'_> {
-    fn of(job: &Job) -> Uses<'_> {
-        match job {
-            Job::Run(Run { extents, target }) => Uses::Extents(extents, *target),
-            Job::One(Move::Migrate { extent, target } | Move::Mirror { extent, target }) => {
+    fn of(task: &MoveTask) -> Uses<'_> {
+        match task {
+            MoveTask::Run(MigrationRun { extents, target }) => Uses::Extents(extents, *target),
+            MoveTask::One(Move::Migrate { extent, target } | Move::Mirror { extent, target }) => {
                 Uses::Extents(std::slice::from_ref(extent), *target)
             }
-            Job::One(Move::Probe { device, .. }) => Uses::Device(*device),
-            Job::One(
+            MoveTask::One(Move::Probe { device, .. }) => Uses::Device(*device),
+            MoveTask::One(
                 Move::Promote { .. }
                 | Move::Demote { .. }
                 | Move::WriteBack { .. }
@@ -184,14 +184,18 @@ impl Drop for Claim<'_> {
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Takes the first job that may begin, and waits for such a job, up to `until`. `None` if no job is left,
-    /// or if the plan is `over` first.
-    pub(super) async fn next_job(&self, until: Nanos, over: impl Fn() -> bool) -> Option<(Job, Claim<'_>)> {
+    /// Takes the first task that may begin, and waits for such a task, up to `until`. `None` if no task is
+    /// left, or if the plan is `over` first.
+    pub(super) async fn next_task(
+        &self,
+        until: Nanos,
+        over: impl Fn() -> bool,
+    ) -> Option<(MoveTask, Claim<'_>)> {
         let queue = &self.moves.queue;
         while !over() && queue.borrow().len() > 0 {
             let now = self.rt.now();
-            if let Some((job, devices)) = self.take_job(&mut queue.borrow_mut(), now) {
-                return Some((job, Claim { pace: &self.moves.pace, jobs: &self.jobs, devices }));
+            if let Some((task, devices)) = self.take_task(&mut queue.borrow_mut(), now) {
+                return Some((task, Claim { pace: &self.moves.pace, jobs: &self.jobs, devices }));
             }
             let ended = self.moves.pace.ended.get();
             let changed = || self.moves.pace.ended.get() != ended || over();
@@ -200,23 +204,23 @@ impl<R: Runtime, D: Device> Core<R, D> {
         None
     }
 
-    /// Takes the first job whose devices have rested and are unclaimed, and claims the devices.
-    fn take_job(&self, queue: &mut Queue, now: Nanos) -> Option<(Job, Vec<DeviceId>)> {
+    /// Takes the first task whose devices have rested and are unclaimed, and claims the devices.
+    fn take_task(&self, queue: &mut Queue, now: Nanos) -> Option<(MoveTask, Vec<DeviceId>)> {
         let slot = |extent| {
             let state = self.state.borrow();
             state.space.locate(state.map.get(extent).home)
         };
-        let job = queue.take(slot, |job| self.may_begin(job, now))?;
-        let devices = self.limited_of(&job);
+        let task = queue.take(slot, |task| self.may_begin(task, now))?;
+        let devices = self.limited_of(&task);
         self.moves.pace.set_claimed(&devices, true);
-        Some((job, devices))
+        Some((task, devices))
     }
 
-    /// True if the devices of a job are free. A range may lie on any device, so all devices must be free.
-    /// Called for many jobs, most of which must wait.
-    fn may_begin(&self, job: &Job, now: Nanos) -> bool {
+    /// True if the devices of a task are free. A range may lie on any device, so all devices must be free.
+    /// Called for many tasks, most of which must wait.
+    fn may_begin(&self, task: &MoveTask, now: Nanos) -> bool {
         let is_free = |device| self.moves.pace.is_free(device, now);
-        match Uses::of(job) {
+        match Uses::of(task) {
             Uses::Extents(extents, target) => {
                 is_free(target) && extents.iter().all(|&extent| self.required_devices(extent).all(is_free))
             }
@@ -225,9 +229,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Returns the limited devices of a job, without duplicates.
-    fn limited_of(&self, job: &Job) -> Vec<DeviceId> {
-        let mut used: Vec<DeviceId> = match Uses::of(job) {
+    /// Returns the limited devices of a task, without duplicates.
+    fn limited_of(&self, task: &MoveTask) -> Vec<DeviceId> {
+        let mut used: Vec<DeviceId> = match Uses::of(task) {
             Uses::Extents(extents, target) => {
                 let sources = extents.iter().flat_map(|&extent| self.required_devices(extent));
                 sources.chain([target]).collect()

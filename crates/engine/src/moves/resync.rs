@@ -9,6 +9,7 @@
 use super::Mover;
 use crate::copies::{Member, OnBadPlace, Other};
 use crate::core::Core;
+use crate::shape::Piece;
 use crate::{ErrorKind, Result};
 use braid_base::{Bytes, DeviceId, ExtentId, Nanos};
 use braid_format::map_page::Entry;
@@ -70,7 +71,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 // later flush fails.
                 let caught_up = self.state.borrow().behind.caught_up();
                 failed |= self.commit(Origin::Background).await.is_err();
-                failed |= !failed && self.end_lapses(&caught_up).await.is_err();
+                failed |= !failed && self.record_ended_lapses(&caught_up).await.is_err();
             }
             if !failed && let Err(error) = self.welcome_returned().await {
                 tracing::warn!(%error, "returned devices stay out of use");
@@ -211,7 +212,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Records that a commit has flushed the bytes copied to these spans.
-    async fn end_lapses(&self, spans: &[(SpanId, u32)]) -> Result<()> {
+    async fn record_ended_lapses(&self, spans: &[(SpanId, u32)]) -> Result<()> {
         self.state.borrow_mut().behind.end_lapses(spans);
         self.record_spans().await
     }
@@ -260,7 +261,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let len = pieces.iter().fold(Bytes::ZERO, |sum, piece| sum + (piece.end - piece.start));
         let bytes = self.buffer(&self.buffers.runs, len).await?;
         let devices: Vec<DeviceId> = devices.into_iter().collect();
-        let _turn = self.take_turn(mover, &devices, (pieces.len() as u32, len)).await;
+        let _turn = self.take_turn(mover, &devices, pieces.len() as u32, len).await;
         let mut place = Bytes::ZERO;
         let works = pieces.iter().map(|piece| {
             let len = piece.end - piece.start;
@@ -282,7 +283,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         bytes: Buf,
         mover: Mover,
     ) -> Result<bool> {
-        let error = match self.resync_piece(piece, bytes.clone(), (mover, OnBadPlace::Fail)).await {
+        let error = match self.resync_piece(piece, bytes.clone(), mover, OnBadPlace::Fail).await {
             Err(error) if self.is_left_undecided(piece) => error,
             done => return done,
         };
@@ -299,7 +300,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let part = at..(at + PART).min(piece.end);
             let bytes = bytes.slice(at - piece.start..part.end - piece.start);
             at = part.end;
-            match self.resync_piece(&part, bytes, (mover, OnBadPlace::GoOn)).await {
+            match self.resync_piece(&part, bytes, mover, OnBadPlace::GoOn).await {
                 Ok(is_alike) => all = all.map(|all| all && is_alike),
                 Err(_) => all = Err(error.clone()),
             }
@@ -312,7 +313,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self: &Rc<Self>,
         piece: &Range<Bytes>,
         bytes: Buf,
-        (mover, on_bad_place): (Mover, OnBadPlace),
+        mover: Mover,
+        on_bad_place: OnBadPlace,
     ) -> Result<bool> {
         let extent = self.shape.extent_of(piece.start);
         let (span, start) = (self.shape.span_of(extent), self.shape.bytes_of(extent).start);
@@ -346,13 +348,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     Other::Behind(target) if self.is_image(self.device_of(target)) => return Ok(false),
                     Other::Behind(target) if valid => {
                         let part = bytes.slice(Bytes::ZERO..done.end - done.start);
-                        let within = done.start - start..end;
+                        let piece = Piece { extent, range: done.start - start..end };
                         let copied = match is_undecided {
-                            true => self.copy_undecided((extent, entry), &within, &part, on_bad_place).await,
-                            false => {
-                                let copies = (extent, copies.current, target);
-                                self.copy_behind(copies, within, &part, mover).await
-                            }
+                            true => self.copy_undecided(&piece, entry, &part, on_bad_place).await,
+                            false => self.copy_behind(&piece, copies.current, target, &part, mover).await,
                         };
                         if let Err(error) = copied {
                             if on_bad_place == OnBadPlace::Fail || self.is_any_copy_late(&entry) {
@@ -403,20 +402,22 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Copies a range from the current copy of an extent to the other. The caller holds the extent's lock.
     async fn copy_behind(
         self: &Rc<Self>,
-        (extent, source, target): (ExtentId, SlotNumber, SlotNumber),
-        range: Range<Bytes>,
+        piece: &Piece,
+        source: SlotNumber,
+        target: SlotNumber,
         bytes: &Buf,
         mover: Mover,
     ) -> Result<()> {
-        self.check_kept(extent, source, &range)?;
+        let &Piece { extent, ref range } = piece;
+        self.check_kept(extent, source, range)?;
         let (device, start) = (self.device_of(source), self.rt.now());
         self.step(mover, &[device], self.read_slot(source, range.clone(), bytes, Origin::Background)).await?;
         self.count(mover, device, start);
         // A flush may have failed meanwhile: the read then returned bytes older than the lost writes.
-        self.check_kept(extent, source, &range)?;
+        self.check_kept(extent, source, range)?;
         self.note_source(extent, source);
         let (device, start) = (self.device_of(target), self.rt.now());
-        let write = self.write_slot(target, &range, Some(bytes), u16::MAX, Origin::Background);
+        let write = self.write_slot(target, range, Some(bytes), u16::MAX, Origin::Background);
         self.step(mover, &[device], write).await?;
         self.count(mover, device, start);
         self.background.borrow_mut().resynced_bytes += (range.end - range.start).0;

@@ -8,7 +8,7 @@
 //! no watching, but guests would wait for the target's budget for moves.
 
 use super::Mover;
-use super::runs::Run;
+use super::runs::MigrationRun;
 use crate::Result;
 use crate::core::Core;
 use crate::planted::{Bug, planted};
@@ -37,7 +37,7 @@ struct Migrating {
 
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Gives extents a new home, and tells the outcome of each.
-    pub(super) async fn migrate(self: &Rc<Self>, run: &Run, tell: impl Fn(ExtentId, Outcome)) {
+    pub(super) async fn migrate(self: &Rc<Self>, run: &MigrationRun, tell: impl Fn(ExtentId, Outcome)) {
         let Some(_in_place) = self.begin_in_place(run.target) else {
             return run.extents.iter().for_each(|&extent| tell(extent, Outcome::Stopped));
         };

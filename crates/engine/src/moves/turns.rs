@@ -108,7 +108,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         len: Bytes,
         work: impl Future<Output = T>,
     ) -> T {
-        self.in_turn_together(mover, device, (1, len), work).await
+        self.in_turn_together(mover, device, 1, len, work).await
     }
 
     /// Runs several requests of a move to a device in one turn; `len` is the sum of their lengths.
@@ -116,10 +116,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         &self,
         mover: Mover,
         device: DeviceId,
-        (requests, len): (u32, Bytes),
+        requests: u32,
+        len: Bytes,
         work: impl Future<Output = T>,
     ) -> T {
-        let _turn = self.take_turn(mover, &[device], (requests, len)).await;
+        let _turn = self.take_turn(mover, &[device], requests, len).await;
         let start = self.rt.now();
         let result = self.step(mover, &[device], work).await;
         self.count_together(mover, device, start, requests);
@@ -129,12 +130,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Waits until each device has time for `requests` requests of total length `len`, or until the volume
     /// closes. The requests count until the turn is dropped. All devices are taken at the same moment, so
     /// that no two tasks wait for each other.
-    pub async fn take_turn(
-        &self,
-        mover: Mover,
-        devices: &[DeviceId],
-        (requests, len): (u32, Bytes),
-    ) -> Turn<'_> {
+    pub async fn take_turn(&self, mover: Mover, devices: &[DeviceId], requests: u32, len: Bytes) -> Turn<'_> {
         self.wait_for_time(mover, devices, len).await;
         let turn =
             Turn { turns: &self.moves.turns, jobs: &self.jobs, devices: devices.to_vec(), requests, len };

@@ -119,7 +119,8 @@ impl Attempts {
     pub fn begin_again<D: Device>(
         &mut self,
         refusal: Refusal<D>,
-        (given, options): (&mut Vec<Rc<D>>, &mut OpenOptions),
+        given: &mut Vec<Rc<D>>,
+        options: &mut OpenOptions,
     ) -> Result<()> {
         let ended = match refusal {
             Refusal::Final(error) => return Err(self.explain(self.in_company(error))),

@@ -14,7 +14,7 @@ use super::judge::{
     NEVER, absent, closed_before, entry_of, gone_on, is_given_up, is_leaving, is_removed, judge,
     judge_adopted, refuse,
 };
-use crate::epochs::Place;
+use crate::epochs::EpochRegion;
 use crate::planted::{Bug, planted};
 use crate::{ErrorKind, Result};
 use braid_base::{DeviceClass, DeviceId};
@@ -112,7 +112,8 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
     names: &[String],
     distrusted: &[DeviceId],
     adopted: Option<AdoptedDisk>,
-    (lacking, attempts): (Lacking, &Attempts),
+    lacking: Lacking,
+    attempts: &Attempts,
 ) -> Result<Assembled<D>> {
     let (mut found, mut disk, mut unknown) = (Vec::new(), None, Vec::new());
     for (place, (device, name)) in devices.into_iter().zip(names).enumerate() {
@@ -227,7 +228,7 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
     match (superblock.adopted(), disk) {
         (None, None) => {}
         (Some(id), Some((device, name, identity))) => {
-            judge_adopted(&superblock, &superblock.devices[id.index()], name, (&*device, identity))?;
+            judge_adopted(&superblock, &superblock.devices[id.index()], name, &*device, identity)?;
             if distrusted.contains(&id) {
                 let text =
                     format!("{name} is the disk that volume '{}' adopted: it is the volume", superblock.name);
@@ -253,8 +254,20 @@ pub(crate) async fn assemble<R: Runtime, D: Device>(
         }
     }
     let clean = attempts.clean || matches!(superblock.phase, Phase::Closed | Phase::Closing);
-    let assembled = finish(superblock, (places, highest), &states, (anew, cut), (lacking, clean))?;
-    Ok(Assembled { told, ..assembled })
+    let assembled = Assembled {
+        superblock,
+        devices: places,
+        clean,
+        lately: Vec::new(),
+        without: Vec::new(),
+        away: Vec::new(),
+        went_without: false,
+        told,
+        anew,
+        cut,
+        highest,
+    };
+    finish(assembled, &states, lacking)
 }
 
 /// Newest superblock among `trusted`, sorted from the newest, with its table of devices. The inner error says
@@ -298,7 +311,7 @@ fn image_alone<D>(
         let text = format!("volume '{}' lacks no device: serve the volume without recovery", superblock.name);
         return refuse(ErrorKind::Degraded, text);
     }
-    let image = Place::of(superblock).map(|place| place.device);
+    let image = EpochRegion::of(superblock).map(|place| place.device);
     let Some(candidate) = found.iter().find(|c| Some(c.header.this_device) == image) else {
         let text =
             format!("volume '{}' cannot be recovered: no disk with epochs is present", superblock.name);
@@ -359,14 +372,10 @@ fn keep_first_of_two<D>(found: &mut Vec<Candidate<D>>) {
     });
 }
 
-/// Gives the devices their states, if the present devices are enough for the volume.
-fn finish<D>(
-    mut superblock: Superblock,
-    (devices, highest): (Vec<Option<Rc<D>>>, Highest),
-    states: &[DeviceState],
-    (anew, cut): (Vec<DeviceId>, Vec<(DeviceId, String)>),
-    (allowed, clean): (Lacking, bool),
-) -> Result<Assembled<D>> {
+/// Gives the devices their states and completes the lists of devices, if the present devices are enough for
+/// the volume.
+fn finish<D>(assembled: Assembled<D>, states: &[DeviceState], allowed: Lacking) -> Result<Assembled<D>> {
+    let Assembled { mut superblock, devices, clean, anew, .. } = assembled;
     let lacking: Vec<usize> = (0..states.len())
         .filter(|&i| matches!(states[i], DeviceState::Missing | DeviceState::Failed | DeviceState::Returning))
         .collect();
@@ -450,20 +459,7 @@ fn finish<D>(
         entry.state = state;
     }
     let anew = [&anew[..], &without].concat();
-    let told = Vec::new();
-    Ok(Assembled {
-        superblock,
-        devices,
-        clean,
-        lately,
-        without,
-        away,
-        went_without,
-        told,
-        anew,
-        cut,
-        highest,
-    })
+    Ok(Assembled { superblock, devices, lately, without, away, went_without, anew, ..assembled })
 }
 
 /// True if a device was in step, as far as the superblock knows.

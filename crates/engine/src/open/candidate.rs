@@ -2,7 +2,7 @@
 
 use super::cut::End;
 use super::judge::refuse;
-use super::superblock::{Found, ask_superblock, former_size, read_table};
+use super::superblock::{FoundSuperblock, ask_superblock, former_size, read_table};
 use crate::copies::answered;
 use crate::{Error, ErrorKind, Result};
 use braid_base::DeviceId;
@@ -31,7 +31,7 @@ impl<'a, D: Device> Candidate<'a, D> {
     /// `Invalid` if the device belongs to no volume, `Unsupported` if a newer version made the superblock,
     /// `Io` if the device does not answer for a minute.
     pub async fn read<R: Runtime>(rt: &R, device: Rc<D>, name: &'a str) -> Result<Candidate<'a, D>> {
-        let Found { header, end, .. } = ask_superblock(rt, &device, name).await?;
+        let FoundSuperblock { header, end, .. } = ask_superblock(rt, &device, name).await?;
         Ok(Candidate { device, name, header, end, tables: Ok(Vec::new()) })
     }
 
@@ -138,7 +138,7 @@ pub(super) async fn refuse_grown<R: Runtime, D: Device>(
         let (device, own, volume) = (device.clone(), name.to_owned(), candidate.header.volume);
         let tables = candidate.tables().to_vec();
         let asked = async move {
-            let had = former_size(&*device, &own, (volume, &tables)).await;
+            let had = former_size(&*device, &own, volume, &tables).await;
             had.map(|had| (had, device.geometry().size))
         };
         if let Some((had, has)) = answered(rt, name, asked).await? {

@@ -1,7 +1,7 @@
 //! Phases of an opening, and the last reasons for a refusal.
 
 use super::assemble::Highest;
-use super::superblock::{Written, write_superblocks};
+use super::superblock::{SuperblockWrite, write_superblocks};
 use crate::copies::Member;
 use crate::core::Core;
 use crate::journal::is_journal_lost;
@@ -20,7 +20,8 @@ pub(crate) fn only_copies<D: Device>(
     members: &[Member<D>],
     shape: &Shape,
     state: &State,
-    (lately, cut): (&[DeviceId], &[(DeviceId, String)]),
+    lately: &[DeviceId],
+    cut: &[(DeviceId, String)],
 ) -> Vec<(DeviceId, ExtentId)> {
     let on = |slot| state.space.locate(slot).map(|s| s.device);
     let is_current = |d: Option<DeviceId>| d.is_some_and(|d| members[d.index()].is_current());
@@ -49,9 +50,10 @@ pub(crate) fn refuse_only_copies<D: Device>(
     superblock: &Superblock,
     shape: &Shape,
     state: &State,
-    (lately, cut): (&[DeviceId], &[(DeviceId, String)]),
+    lately: &[DeviceId],
+    cut: &[(DeviceId, String)],
 ) -> Result<()> {
-    let only = only_copies(members, shape, state, (lately, cut));
+    let only = only_copies(members, shape, state, lately, cut);
     let Some(&(device, _)) = only.first() else { return Ok(()) };
     let count = only.iter().filter(|(of, _)| *of == device).count();
     let text = format!(
@@ -100,7 +102,8 @@ pub(crate) async fn enter<R: Runtime, D: Device>(
     rt: &R,
     members: &[Member<D>],
     superblock: &mut Superblock,
-    (highest, announces): (Highest, bool),
+    highest: Highest,
+    announces: bool,
 ) -> std::result::Result<(), (DeviceId, Error)> {
     // Advances by an even number: the next table must not overwrite the table that counts.
     superblock.sequence += highest.sequence.saturating_sub(superblock.sequence).next_multiple_of(2);
@@ -120,7 +123,7 @@ pub(crate) async fn enter<R: Runtime, D: Device>(
             }
         }
         let written = write_superblocks(rt, members.iter(), superblock).await;
-        if let Written::Failed { device, error, .. } = written {
+        if let SuperblockWrite::Failed { device, error, .. } = written {
             return Err((device, error));
         }
     }
@@ -136,7 +139,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// After an unclean stop, records the beginning of this opening in the journal: a batch of the last
     /// opening that reaches a device only now counts for nothing. The copies that count as behind from now on
     /// are recorded, too.
-    pub async fn begin_epoch(&self, clean: bool) -> Result<()> {
+    pub async fn record_opening(&self, clean: bool) -> Result<()> {
         // A checkpoint comes first for any of five reasons. No job makes room in the journal yet. Slots that
         // only the journal calls free must not be used before the older map image agrees. No record names the
         // clean cached copies that recovery forgets: no page image and no record may name such a copy when

@@ -215,7 +215,8 @@ pub(super) fn judge_adopted<D: Device>(
     superblock: &Superblock,
     entry: &DeviceEntry,
     name: &str,
-    (device, identity): (&D, Uuid),
+    device: &D,
+    identity: Uuid,
 ) -> Result<()> {
     let volume = &superblock.name;
     // If a serial number is absent, now or at the adoption, the sums of the disk's contents decide.

@@ -1,7 +1,7 @@
 //! Pending log of a dead daemon: decides whether the log belongs to the volume in its present state.
 
 use crate::core::Core;
-use crate::journal::Changes;
+use crate::journal::LoggedChanges;
 use crate::map::{NeededLog, Opening, PendingLog, clear};
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Recovery, Result};
@@ -17,7 +17,7 @@ use std::rc::Rc;
 #[derive(Default)]
 pub(crate) struct LeftLog {
     /// Changes, if the log counts.
-    pub changes: Option<Changes>,
+    pub changes: Option<LoggedChanges>,
     /// Reason for refusing the log.
     refused: Option<String>,
     /// Unless none: a flush had failed, and no guest of a later opening has been told.
@@ -117,10 +117,10 @@ fn last_opening(superblock: &Superblock) -> u64 {
     }
 }
 
-fn entries(memory: &dyn LastingMemory, head: &Head) -> std::result::Result<Changes, String> {
+fn entries(memory: &dyn LastingMemory, head: &Head) -> std::result::Result<LoggedChanges, String> {
     let records = records(head, |at, into| memory.load(at, into));
     let records = records.map_err(|(number, invalid)| format!("entry {number} is damaged: {invalid}"))?;
-    Ok(Changes { records, newest: head.newest })
+    Ok(LoggedChanges { records, newest: head.newest })
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
@@ -143,7 +143,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Begins the log of this opening.
-    pub fn begin_log(&self, memory: Option<&Rc<dyn LastingMemory>>, recovery: &Recovery) {
+    pub fn begin_pending_log(&self, memory: Option<&Rc<dyn LastingMemory>>, recovery: &Recovery) {
         self.state.borrow_mut().keep_left_log(None);
         let superblock = self.devices.superblock();
         let Superblock { volume, epoch, owner, .. } = *superblock;

@@ -36,6 +36,6 @@ pub(crate) use judge::{NEVER, judge};
 pub(crate) use left_log::LeftLog;
 pub(crate) use outdated::{newer_elsewhere, refuse_outdated};
 pub use superblock::identify;
-pub(crate) use superblock::{Table, Written, ask_superblock, write_new, write_superblocks};
+pub(crate) use superblock::{NeededTable, SuperblockWrite, ask_superblock, write_new, write_superblocks};
 pub use survey::{Sighting, Standing, Survey};
 pub use volume::{BeforeOpen, OpenOptions};

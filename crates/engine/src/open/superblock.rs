@@ -14,7 +14,7 @@ use std::io;
 use std::rc::Rc;
 
 /// Result of reading all superblock copies on one device.
-pub(crate) struct Found {
+pub(crate) struct FoundSuperblock {
     /// The newest valid copy.
     pub header: Header,
     /// Places of damaged or foreign copies.
@@ -23,7 +23,7 @@ pub(crate) struct Found {
     pub end: End,
 }
 
-impl Found {
+impl FoundSuperblock {
     /// Place of the last copy, on a device that lost data with its end.
     pub fn lost_end(&self) -> Option<Bytes> {
         self.damaged.last().copied().filter(|_| cut::is_lost(&self.header, self.end))
@@ -31,7 +31,7 @@ impl Found {
 }
 
 /// Reads the superblock of a device. The error distinguishes foreign, damaged, and newer-version devices.
-pub(super) async fn read_superblock<D: Device>(device: &D, name: &str) -> Result<Found> {
+pub(super) async fn read_superblock<D: Device>(device: &D, name: &str) -> Result<FoundSuperblock> {
     let size = device.geometry().size;
     if size < SMALLEST_DEVICE {
         let problem =
@@ -76,7 +76,7 @@ pub(super) async fn read_superblock<D: Device>(device: &D, name: &str) -> Result
         true => End::Absent,
         false => End::There,
     };
-    Ok(Found { header, damaged, end })
+    Ok(FoundSuperblock { header, damaged, end })
 }
 
 /// Possible layouts of a device. The last copy, at the same place in both layouts, decides. Guests' bytes lie
@@ -95,7 +95,8 @@ async fn layouts<D: Device>(device: &D, size: Bytes, name: &str) -> Vec<Layout> 
 pub(crate) async fn former_size<D: Device>(
     device: &D,
     name: &str,
-    (volume, tables): (Uuid, &[DeviceTable]),
+    volume: Uuid,
+    tables: &[DeviceTable],
 ) -> Option<Bytes> {
     let size = device.geometry().size;
     let entries = tables.iter().flat_map(|table| &table.devices);
@@ -174,22 +175,22 @@ pub(crate) async fn ask_superblock<R: Runtime, D: Device>(
     rt: &R,
     device: &Rc<D>,
     name: &str,
-) -> Result<Found> {
+) -> Result<FoundSuperblock> {
     let (device, own) = (device.clone(), name.to_owned());
     answered(rt, name, async move { read_superblock(&*device, &own).await }).await?
 }
 
-/// Outcome of writing all superblocks.
-pub(crate) enum Written {
+/// Outcome of a write of all superblocks.
+pub(crate) enum SuperblockWrite {
     /// The superblocks are durable on all written devices.
     All,
     /// This device failed. The devices before it are written.
-    Failed { device: DeviceId, error: Error, table: Table },
+    Failed { device: DeviceId, error: Error, table: NeededTable },
 }
 
-/// Table of devices needed by the superblocks after a device could not be written.
+/// Table of devices that the superblocks need after a device could not be written.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Table {
+pub(crate) enum NeededTable {
     /// The new table: a superblock may name it.
     New,
     /// The previous table: no superblock was written.
@@ -206,10 +207,10 @@ pub(crate) async fn write_superblocks<'a, R: Runtime, D: Device>(
     rt: &R,
     members: impl Iterator<Item = &'a Member<D>> + Clone,
     superblock: &Superblock,
-) -> Written {
+) -> SuperblockWrite {
     let has_table = |member: &&Member<D>| superblock.tables.iter().any(|place| place.device == member.id);
     let written = || members.clone().filter(|member| member.is_written() && member.has_superblock());
-    let mut needed = Table::Before;
+    let mut needed = NeededTable::Before;
     let (mut whole, mut spared) = (0, None);
     for table in [true, false] {
         for member in written().filter(has_table).chain(written().filter(|member| !has_table(member))) {
@@ -222,13 +223,13 @@ pub(crate) async fn write_superblocks<'a, R: Runtime, D: Device>(
             let failed = |what: &str, error: io::Error| {
                 let (device, table) = (member.id, needed);
                 let error = Error::io(format_args!("the {what} could not be written to {device}"), &error);
-                Written::Failed { device, error, table }
+                SuperblockWrite::Failed { device, error, table }
             };
             if !table {
                 if let Err(error) = write_copies(superblock, member.id, &write, &flush).await {
                     return failed("superblock", error);
                 }
-                needed = Table::New;
+                needed = NeededTable::New;
                 continue;
             }
             match write_table(superblock, member.id, &write, &flush).await {
@@ -245,7 +246,7 @@ pub(crate) async fn write_superblocks<'a, R: Runtime, D: Device>(
             return failed;
         }
     }
-    Written::All
+    SuperblockWrite::All
 }
 
 /// As [`write_superblocks`], for devices by id, of a new volume or of a volume that is not open. All tables

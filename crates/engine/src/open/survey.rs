@@ -6,7 +6,7 @@ use super::assemble::newest_of;
 use super::candidate::Candidate;
 use super::cut::End;
 use super::judge::{NEVER, judge};
-use super::superblock::{Found, read_superblock, read_table};
+use super::superblock::{FoundSuperblock, read_superblock, read_table};
 use crate::{ErrorKind, Result};
 use braid_base::Bytes;
 use braid_format::superblock::{DeviceEntry, DeviceState, DeviceTable, Header, Superblock};
@@ -33,7 +33,7 @@ impl Sighting {
     /// # Errors
     /// As [`crate::identify`], but without a limit of time.
     pub async fn read<D: Device>(device: &D, name: &str) -> Result<Sighting> {
-        let Found { header, end, .. } = read_superblock(device, name).await?;
+        let FoundSuperblock { header, end, .. } = read_superblock(device, name).await?;
         let (mut tables, mut problem) = (Vec::new(), None);
         for &place in header.tables.iter().filter(|place| place.device == header.this_device) {
             match read_table(device, place, header.volume).await {

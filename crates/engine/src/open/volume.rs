@@ -12,10 +12,10 @@ use crate::epochs::{self, Adopted, Epochs};
 use crate::fence::{BETWEEN_READINGS, Fence, Noted, READINGS, TAKEOVER, may_be_open, may_change};
 use crate::jobs::Jobs;
 use crate::journal::{
-    Journal, Listed, Mode, Recovered, Recovery, Source, only_journal, recover, refuse_later, refuse_third,
-    rings,
+    Journal, Listed, Mode, Recovered, Recovery, RecoveryInput, only_journal, recover, refuse_later,
+    refuse_third, rings,
 };
-use crate::map::{Reader, State};
+use crate::map::{LogReader, State};
 use crate::moves::Moves;
 use crate::policy::{InCharge, PolicyStates};
 use crate::request::{Guests, Readahead};
@@ -124,7 +124,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             match Self::attempt(&rt, given.clone(), &options, &attempts).await {
                 Ok(opened) => return Ok(opened),
                 // Each attempt has one device less, or resynchronises one more.
-                Err(refusal) => attempts.begin_again(refusal, (&mut given, &mut options))?,
+                Err(refusal) => attempts.begin_again(refusal, &mut given, &mut options)?,
             }
         }
     }
@@ -144,7 +144,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             (false, true) => Lacking::Repaired,
             (false, false) => Lacking::Refused,
         };
-        let assembled = assemble(rt, devices, names, distrust, *adopted, (lacking, attempts)).await;
+        let assembled = assemble(rt, devices, names, distrust, *adopted, lacking, attempts).await;
         if let Err(error) = &assembled
             && options.noted.is_some()
             && may_change(error)
@@ -199,7 +199,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let log = left_log.changes.as_ref();
         let dirty = dirty_spans.as_ref();
         let noted = options.noted.map_or(0, |noted| noted.batch);
-        let source = Source {
+        let input = RecoveryInput {
             members: &members,
             superblock: &superblock,
             mode,
@@ -214,9 +214,9 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             && !options.recover
             && (attempts.may_be_open || may_be_open(&superblock, options.noted));
         if let Some((epoch, _)) = attempts.taken_over {
-            refuse_third(&superblock, (epoch, options.owner))?;
+            refuse_third(&superblock, epoch, options.owner)?;
         }
-        let recovered = watched(rt, &members, recover(&source, &mut state)).await;
+        let recovered = watched(rt, &members, recover(&input, &mut state)).await;
         if may_be_open && attempts.readings < READINGS && disagrees(&recovered) {
             rt.sleep(BETWEEN_READINGS).await;
             return Err(Refusal::Disagreeing(None));
@@ -224,7 +224,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let Recovered { ring, gaps, mut recovery, found_next, next_batch, changed, forgetful: found } =
             recovered?;
         if let Some((_, before)) = attempts.taken_over {
-            refuse_later(&superblock, (before, found_next))?;
+            refuse_later(&superblock, before, found_next)?;
         }
         if !found.is_empty() {
             return Err(Refusal::Forgetful(found, recovery.warnings));
@@ -245,7 +245,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         if adopted_image.as_ref().is_some_and(Adopted::is_unapplied) {
             superblock.features.incompat |= Features::UNAPPLIED;
         }
-        if let Err(error) = refuse_only_copies(&members, &superblock, &shape, &state, (&lately, &cut)) {
+        if let Err(error) = refuse_only_copies(&members, &superblock, &shape, &state, &lately, &cut) {
             let refused = async {
                 let error = epochs::or_recover(error, &members, &superblock, went_without).await;
                 Err::<(), Error>(error)
@@ -264,8 +264,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         };
         recovery.older.extend(without_ssd.map(|(_, range)| range));
         let is_forced = adopted.is_some_and(|adopted| adopted.force);
-        let asked = (is_forced, !distrust.is_empty());
-        let sums = adopted::accept(disk, &mut superblock, &state, &mut recovery, asked)?;
+        let sums = adopted::accept(disk, &mut superblock, &state, &mut recovery, distrust, is_forced)?;
         state.count_all_dirty();
         state.count_all_exposed();
         for member in &members {
@@ -288,7 +287,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         tell_older(&superblock, &recovery.older);
         // Before the takeover, the devices keep their statements.
         if let Some(image) = new_image.filter(|_| !may_be_open) {
-            watched(rt, &members, image.begin(rt, &members, &superblock)).await?;
+            watched(rt, &members, image.begin(rt, &members)).await?;
         }
         if let Some(sums) = sums.as_ref().filter(|_| recovery.changed_elsewhere && !may_be_open) {
             watched(rt, &members, adopted::write_unknown(rt, &members, superblock.volume, sums)).await?;
@@ -298,15 +297,14 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let found_owner = std::mem::replace(&mut superblock.owner, options.owner);
         let needed = left_log.needed(memory);
         number(&members, &mut superblock, &highest, clean || needed.is_some());
-        let reader = Reader { epoch: superblock.epoch, owner: superblock.owner, found_owner };
+        let reader = LogReader { epoch: superblock.epoch, owner: superblock.owner, found_owner };
         needed.iter().for_each(|log| log.note_reader(&reader));
         state.keep_left_log(needed);
         if let Some(BeforeOpen(tell)) = &options.before_open {
             let lacking = members.iter().filter(|member| member.is_lacking()).map(|member| member.id);
             tell(&lacking.collect::<Vec<_>>());
         }
-        let entered =
-            watched(rt, &members, enter(rt, &members, &mut superblock, (highest, may_be_open))).await;
+        let entered = watched(rt, &members, enter(rt, &members, &mut superblock, highest, may_be_open)).await;
         // The other devices have all data that a resynchronised device lost.
         let may_lack = |member: &Member<D>| member.is_current() && member.has_lost_writes();
         state.doubt_log(members.iter().any(may_lack));
@@ -365,9 +363,9 @@ impl<R: Runtime, D: Device> Volume<R, D> {
                 core.look_for_others().await?;
             }
             core.fill_gaps(&gaps).await?;
-            core.begin_epoch(clean).await?;
+            core.record_opening(clean).await?;
             core.settle_left_log(&recovery).await?;
-            core.begin_log(memory, &recovery);
+            core.begin_pending_log(memory, &recovery);
             if adopted_image.is_some() || options.repair {
                 core.checkpoint().await?;
             }

@@ -24,20 +24,20 @@ pub const READ_AHEAD: Bytes = Bytes(32 << 20);
 pub(crate) struct Ahead {
     /// `None` if read-ahead is off.
     arena: Option<Arena>,
-    parts: HashMap<ExtentId, Part, FixedState>,
+    parts: HashMap<ExtentId, AheadPiece, FixedState>,
     /// Parts in order of arrival: the oldest part is evicted first.
     came: Lru<ExtentId>,
 }
 
-struct Part {
+struct AheadPiece {
     range: Range<Bytes>,
-    request: Rc<Request>,
+    request: Rc<AheadRequest>,
     /// `None` until the device has read the bytes.
     bytes: Option<Buf>,
 }
 
 /// A read-ahead request to a device.
-pub(crate) struct Request {
+pub(crate) struct AheadRequest {
     pub device: DeviceId,
     len: Bytes,
     /// Latency of the request; `None` until the device has answered.
@@ -45,10 +45,10 @@ pub(crate) struct Request {
     answered: Event,
 }
 
-impl Request {
+impl AheadRequest {
     /// Returns a request without an answer yet.
-    pub fn new(device: DeviceId, len: Bytes) -> Request {
-        Request { device, len, took: Cell::new(None), answered: Event::default() }
+    pub fn new(device: DeviceId, len: Bytes) -> AheadRequest {
+        AheadRequest { device, len, took: Cell::new(None), answered: Event::default() }
     }
 
     /// Records the answer of the device.
@@ -99,7 +99,7 @@ impl Ahead {
 
     /// Returns the request in flight for a piece, if any.
     #[inline]
-    pub fn coming(&self, piece: &Piece) -> Option<Rc<Request>> {
+    pub fn coming(&self, piece: &Piece) -> Option<Rc<AheadRequest>> {
         if self.parts.is_empty() {
             return None;
         }
@@ -109,11 +109,11 @@ impl Ahead {
 
     /// Copies a piece to `into`, if in memory. Returns the request that read the piece.
     #[inline]
-    pub fn read(&self, piece: &Piece, into: &Buf) -> Option<Rc<Request>> {
+    pub fn read(&self, piece: &Piece, into: &Buf) -> Option<Rc<AheadRequest>> {
         if self.parts.is_empty() {
             return None;
         }
-        let Part { range, request, bytes } = self.parts.get(&piece.extent)?;
+        let AheadPiece { range, request, bytes } = self.parts.get(&piece.extent)?;
         let bytes = bytes.as_ref().filter(|_| holds(range, &piece.range))?;
         let start = piece.range.start - range.start;
         into.copy_from(Bytes::ZERO, &bytes.slice(start..start + piece.len()));
@@ -145,15 +145,15 @@ impl Ahead {
     }
 
     /// Notes that a request in flight will bring a piece.
-    pub fn expect(&mut self, piece: &Piece, request: &Rc<Request>) {
+    pub fn expect(&mut self, piece: &Piece, request: &Rc<AheadRequest>) {
         self.drop_part(piece.extent);
         let (range, request) = (piece.range.clone(), request.clone());
-        self.parts.insert(piece.extent, Part { range, request, bytes: None });
+        self.parts.insert(piece.extent, AheadPiece { range, request, bytes: None });
     }
 
     /// Stores the bytes of a piece at the end of its request; `None` drops the part. Ignored if the part was
     /// dropped or replaced meanwhile.
-    pub fn end(&mut self, piece: &Piece, request: &Rc<Request>, read: Option<Buf>) {
+    pub fn end(&mut self, piece: &Piece, request: &Rc<AheadRequest>, read: Option<Buf>) {
         let Some(part) = self.parts.get_mut(&piece.extent) else { return };
         if !Rc::ptr_eq(&part.request, request) || part.range != piece.range || part.bytes.is_some() {
             return;
@@ -174,7 +174,7 @@ impl Ahead {
         if self.parts.is_empty() {
             return;
         }
-        let Some(Part { range, bytes, .. }) = self.parts.get_mut(&piece.extent) else { return };
+        let Some(AheadPiece { range, bytes, .. }) = self.parts.get_mut(&piece.extent) else { return };
         let Some(bytes) = bytes else { return self.drop_part(piece.extent) };
         let (before, after) = (range.start..piece.range.start, piece.range.end..range.end);
         let len = |part: &Range<Bytes>| part.end.saturating_sub(part.start);
@@ -229,8 +229,8 @@ mod tests {
         ahead
     }
 
-    fn request() -> Rc<Request> {
-        Rc::new(Request::new(DeviceId(0), KIB * 128))
+    fn request() -> Rc<AheadRequest> {
+        Rc::new(AheadRequest::new(DeviceId(0), KIB * 128))
     }
 
     /// Returns the first byte of a piece, if in memory.

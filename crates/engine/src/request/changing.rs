@@ -15,21 +15,22 @@ const GROUPS: usize = 4096;
 
 /// Changes of guests, counted by groups of extents.
 pub(crate) struct Changing {
-    groups: Box<[Group]>,
+    /// By group of extents.
+    counts: Box<[ChangeCounts]>,
 }
 
 #[derive(Default)]
-struct Group {
+struct ChangeCounts {
     begun: Cell<u32>,
     ended: Cell<u32>,
 }
 
-/// A change of an extent, until dropped.
-pub(crate) struct Change<'a>(&'a Group);
+/// Mark of a change under way; the change ends when the mark is dropped.
+pub(crate) struct ChangeMark<'a>(&'a ChangeCounts);
 
 impl Default for Changing {
     fn default() -> Changing {
-        Changing { groups: (0..GROUPS).map(|_| Group::default()).collect() }
+        Changing { counts: (0..GROUPS).map(|_| ChangeCounts::default()).collect() }
     }
 }
 
@@ -37,25 +38,25 @@ impl Changing {
     /// Marks the beginning of a guest's change of an extent. Called before the first byte, under the extent's
     /// lock.
     #[inline]
-    pub fn begin(&self, extent: ExtentId) -> Change<'_> {
-        let group = self.group(extent);
-        group.begun.set(group.begun.get().wrapping_add(1));
-        Change(group)
+    pub fn begin(&self, extent: ExtentId) -> ChangeMark<'_> {
+        let counts = self.counts(extent);
+        counts.begun.set(counts.begun.get().wrapping_add(1));
+        ChangeMark(counts)
     }
 
     /// Returns the number of changes so far, or `None` while a change is in flight. Equal answers before and
     /// after a read prove that the bytes did not change.
     pub fn settled(&self, extent: ExtentId) -> Option<u32> {
-        let Group { begun, ended } = self.group(extent);
+        let ChangeCounts { begun, ended } = self.counts(extent);
         (begun == ended).then(|| begun.get())
     }
 
-    fn group(&self, extent: ExtentId) -> &Group {
-        &self.groups[extent.0 as usize % GROUPS]
+    fn counts(&self, extent: ExtentId) -> &ChangeCounts {
+        &self.counts[extent.0 as usize % GROUPS]
     }
 }
 
-impl Drop for Change<'_> {
+impl Drop for ChangeMark<'_> {
     #[inline]
     fn drop(&mut self) {
         self.0.ended.set(self.0.ended.get().wrapping_add(1));

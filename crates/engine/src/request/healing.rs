@@ -67,8 +67,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             true => Entry { partly_lost: true, ..self.allocate(piece.extent, None).await?.entry },
             false => entry,
         };
-        let zeros = (None, Origin::Guest);
-        let written = self.write_required(piece.extent, entry, &piece.range, zeros, Timing::Now).await;
+        let written = self.write_required(piece, entry, None, Origin::Guest, Timing::Now).await;
         let written = written.inspect_err(|_| {
             if is_new {
                 self.release(&entry);

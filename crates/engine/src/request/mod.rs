@@ -23,7 +23,7 @@ use crate::{OpenOptions, Result};
 use ahead::Ahead;
 use braid_base::Bytes;
 use braid_runtime::{Arena, RangeTable};
-use changing::{Change, Changing};
+use changing::{ChangeMark, Changing};
 use gate::Gate;
 use std::cell::RefCell;
 use streams::Streams;
@@ -68,7 +68,7 @@ impl Guests {
     /// Marks the beginning of a guest's change of a piece. Called before the first byte, under the lock of
     /// the extent. Drops the bytes of the piece that were read ahead.
     #[inline]
-    pub fn begin_change(&self, piece: &Piece) -> Change<'_> {
+    pub fn mark_change(&self, piece: &Piece) -> ChangeMark<'_> {
         if !planted(Bug::AheadNotDropped) {
             self.ahead.borrow_mut().cut(piece);
         }

@@ -23,8 +23,8 @@ enum Source {
     Extra(Extra),
 }
 
-/// Bytes with one source.
-struct Part {
+/// Piece with one source.
+struct SourcePiece {
     piece: Piece,
     source: Source,
     /// Read from the home although some blocks have clean extra copies.
@@ -42,9 +42,9 @@ struct Beside {
 /// Longest gap that a disk passes over in less time than a seek takes.
 const LONGEST_PASSED: Bytes = Bytes(64 << 10);
 
-/// The policy's wishes for a read.
+/// The policy's decision on a read.
 #[derive(Clone, Copy)]
-struct Wanted {
+struct ReadDecision {
     /// Device for new extra copies, if any.
     admit: Option<DeviceId>,
     /// True if clean extra copies are not read.
@@ -60,9 +60,9 @@ enum Way<'a, D> {
     /// From one place of one device: nearly every read.
     Device(&'a Member<D>, Bytes),
     /// Into the memory cache, with the whole extent, and with extra copies if the policy wants them.
-    Fetch(Wanted),
+    Fetch(ReadDecision),
     /// From several places, or with extra copies made on a device.
-    Further(Wanted),
+    Further(ReadDecision),
     /// Lost: no copy was proved.
     Lost,
 }
@@ -128,7 +128,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     Ok(())
                 }
             }
-            Way::Fetch(Wanted { admit, passes_clean }) => {
+            Way::Fetch(ReadDecision { admit, passes_clean }) => {
                 // Bytes to be cached must not change meanwhile: the lock must be exclusive.
                 drop(guard);
                 let guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
@@ -138,8 +138,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 self.promote_read(piece, into, admit, beside);
                 Ok(())
             }
-            Way::Further(wanted) => {
-                Box::pin(self.read_further(piece.clone(), into.clone(), guard, wanted)).await
+            Way::Further(decision) => {
+                Box::pin(self.read_further(piece.clone(), into.clone(), guard, decision)).await
             }
             Way::Lost => Err(lost(&self.shape, piece.extent)),
         }
@@ -155,8 +155,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let shown = self.shown(piece, request, hit);
         let occasion = if hit { Occasion::ReadHit(shown) } else { Occasion::ReadMiss(shown) };
         let placed = self.with_policy(|policy, view| policy.place(&occasion, view));
-        let wanted = Wanted { admit: placed.promoted_to(), passes_clean: placed.passes_clean() };
-        let admit = wanted.admit;
+        let decision = ReadDecision { admit: placed.promoted_to(), passes_clean: placed.passes_clean() };
+        let admit = decision.admit;
         {
             let mut guests = self.guests.stats.borrow_mut();
             guests.cache_hits += u64::from(hit);
@@ -182,11 +182,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
             && self.guests.cache.borrow_mut().wants(piece.extent)
             && !self.is_held_up(&self.whole(piece.extent))
         {
-            return Way::Fetch(wanted);
+            return Way::Fetch(decision);
         }
         match self.only_place(piece, &entry) {
             Some((member, at)) if admit.is_none() && member.can_use(into) => Way::Device(member, at),
-            _ => Way::Further(wanted),
+            _ => Way::Further(decision),
         }
     }
 
@@ -219,12 +219,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
         piece: Piece,
         into: Buf,
         guard: LockGuard,
-        Wanted { admit, passes_clean }: Wanted,
+        ReadDecision { admit, passes_clean }: ReadDecision,
     ) -> Result<()> {
         let beside = self.beside(&piece);
         // A read must not return a write that only one copy has: a later read could return older bytes.
         self.guests.ranges.wait(piece.extent.0, &piece.range).await;
-        self.read_copies_by(&piece, &into, passes_clean, (Origin::Guest, Deadline::Only)).await?;
+        self.read_copies_by(&piece, &into, passes_clean, Origin::Guest, Deadline::Only).await?;
         drop(guard);
         self.promote_read(&piece, &into, admit, beside);
         Ok(())
@@ -298,9 +298,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         };
         let whole = self.whole(piece.extent);
         let buf = buf.filter(|_| !self.is_held_up(&whole));
-        let of_guest = (Origin::Guest, Deadline::Only);
+        let (origin, deadline) = (Origin::Guest, Deadline::Only);
         let Some(buf) = buf else {
-            return Box::pin(self.read_copies_by(piece, into, passes_clean, of_guest)).await;
+            return Box::pin(self.read_copies_by(piece, into, passes_clean, origin, deadline)).await;
         };
         let changes = self.devices.changes();
         let entry = self.state.borrow().map.get(piece.extent);
@@ -315,14 +315,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
             // Bytes beyond the guest's piece may lie on a device that does not answer.
             None => {
-                let by = (Origin::Guest, Deadline::Brief);
-                Box::pin(self.read_copies_by(&whole, &buf, passes_clean, by)).await
+                let read = self.read_copies_by(&whole, &buf, passes_clean, Origin::Guest, Deadline::Brief);
+                Box::pin(read).await
             }
         };
         // A device that failed meanwhile may have returned bytes older than its lost writes.
         if read.is_err() || self.devices.changes() != changes {
             drop(buf);
-            return Box::pin(self.read_copies_by(piece, into, passes_clean, of_guest)).await;
+            return Box::pin(self.read_copies_by(piece, into, passes_clean, origin, deadline)).await;
         }
         into.copy_from(Bytes::ZERO, &buf.slice(piece.range.clone()));
         self.guests.cache.borrow_mut().insert(piece.extent, buf);
@@ -338,7 +338,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// the lock.
     pub async fn read_copies(self: &Rc<Self>, piece: &Piece, into: &Buf, origin: Origin) -> Result<()> {
         let deadline = if origin == Origin::Guest { Deadline::Only } else { Deadline::Brief };
-        self.read_copies_by(piece, into, false, (origin, deadline)).await
+        self.read_copies_by(piece, into, false, origin, deadline).await
     }
 
     /// Like [`Core::read_copies`], with a deadline for dirty copies. With `passes_clean`, clean extra copies
@@ -348,16 +348,17 @@ impl<R: Runtime, D: Device> Core<R, D> {
         piece: &Piece,
         into: &Buf,
         passes_clean: bool,
-        by: (Origin, Deadline),
+        origin: Origin,
+        deadline: Deadline,
     ) -> Result<()> {
         if passes_clean {
-            let read = self.read_parts(piece, into, true, by).await;
+            let read = self.read_parts(piece, into, true, origin, deadline).await;
             // A late device may still fill the buffer, so no second read may use the buffer.
             if read.is_ok() || self.refuse_late().is_err() {
                 return read;
             }
         }
-        self.read_parts(piece, into, false, by).await
+        self.read_parts(piece, into, false, origin, deadline).await
     }
 
     async fn read_parts(
@@ -365,17 +366,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
         piece: &Piece,
         into: &Buf,
         passes_clean: bool,
-        by: (Origin, Deadline),
+        origin: Origin,
+        deadline: Deadline,
     ) -> Result<()> {
         let (.., end) = self.source_at(piece, piece.range.start, passes_clean);
         if end == piece.range.end {
-            return self.read_part(piece, into, passes_clean, by).await;
+            return self.read_part(piece, into, passes_clean, origin, deadline).await;
         }
         let parts = self.parts_of(piece, passes_clean);
         let reads = parts.iter().map(async |part| {
             let range = &part.piece.range;
             let into = into.slice(range.start - piece.range.start..range.end - piece.range.start);
-            self.read_part(&part.piece, &into, part.passes_clean, by).await
+            self.read_part(&part.piece, &into, part.passes_clean, origin, deadline).await
         });
         join_all(reads).await.into_iter().collect()
     }
@@ -383,8 +385,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Cuts a piece into parts with one source each. A short clean extra copy between two parts on the home
     /// is read from the home: a disk passes over the bytes in less time than a second request takes. With
     /// `passes_clean`, clean extra copies are never used.
-    fn parts_of(&self, piece: &Piece, passes_clean: bool) -> Vec<Part> {
-        let mut parts: Vec<Part> = Vec::new();
+    fn parts_of(&self, piece: &Piece, passes_clean: bool) -> Vec<SourcePiece> {
+        let mut parts: Vec<SourcePiece> = Vec::new();
         let mut at = piece.range.start;
         while at < piece.range.end {
             let (source, _, end) = self.source_at(piece, at, passes_clean);
@@ -399,7 +401,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 (part.piece.range.end, part.passes_clean) = (end, true);
             } else {
                 let piece = Piece { extent: piece.extent, range: at..end };
-                parts.push(Part { piece, source, passes_clean });
+                parts.push(SourcePiece { piece, source, passes_clean });
             }
             at = end;
         }
@@ -413,7 +415,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         piece: &Piece,
         into: &Buf,
         passes_clean: bool,
-        (origin, deadline): (Origin, Deadline),
+        origin: Origin,
+        deadline: Deadline,
     ) -> Result<()> {
         let mut at = piece.range.start;
         while at < piece.range.end {
@@ -433,7 +436,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                         true => match self
                             .check_extra_kept(&Piece { extent: piece.extent, range: at..end }, &extra)
                         {
-                            Ok(()) => self.read_slot_by(extra.slot, range, &part, (origin, deadline)).await,
+                            Ok(()) => self.read_slot_by(extra.slot, range, &part, origin, deadline).await,
                             Err(error) => Err(error),
                         },
                         false if self.answers_later(extra.slot, entry.home) => {

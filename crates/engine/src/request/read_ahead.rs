@@ -13,7 +13,7 @@
 //! change or move during the run are dropped. To policies, a read of bytes read ahead is a miss like any
 //! other, with a share of the run's time. Policies learn nothing of runs, nor of bytes that no guest reads.
 
-use super::ahead::Request;
+use super::ahead::AheadRequest;
 use super::streams::Stream;
 use crate::copies::{Copies, Deadline, Member, Other};
 use crate::core::Core;
@@ -36,7 +36,7 @@ const RUNS_AHEAD: u64 = 2;
 const MOST_IN_VAIN: usize = 64;
 
 /// Adjacent bytes of a device to be read ahead.
-struct Run {
+struct AheadRun {
     device: DeviceId,
     at: Bytes,
     len: Bytes,
@@ -72,7 +72,7 @@ enum Look {
 }
 
 /// Place from which a piece is read.
-struct Place {
+struct ReadPlace {
     device: DeviceId,
     at: Bytes,
     deadline: Deadline,
@@ -162,11 +162,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Adds a piece to the run of its device.
-    fn join(&self, runs: &mut Vec<Run>, stream: &Stream, piece: Piece, is_asked: bool) -> Look {
+    fn join(&self, runs: &mut Vec<AheadRun>, stream: &Stream, piece: Piece, is_asked: bool) -> Look {
         if self.guests.ahead.borrow().covers(&piece) || stream.has_failed(piece.extent) {
             return Look::Passed;
         }
-        let Some(Place { device, at, deadline }) = self.place_ahead(&piece) else { return Look::Passed };
+        let Some(ReadPlace { device, at, deadline }) = self.place_ahead(&piece) else { return Look::Passed };
         let run = runs.iter_mut().find(|run| run.device == device);
         let can_join = match &run {
             Some(run) => {
@@ -198,7 +198,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 let first = self.shape.bytes_of(piece.extent).start + piece.range.start;
                 let (states, stream) = (self.devices.changes(), stream.number);
                 let (parts, is_open) = (vec![Joined { piece, moves }], true);
-                runs.push(Run { device, at, len, deadline, parts, first, is_asked, is_open, states, stream });
+                runs.push(AheadRun {
+                    device,
+                    at,
+                    len,
+                    deadline,
+                    parts,
+                    first,
+                    is_asked,
+                    is_open,
+                    states,
+                    stream,
+                });
             }
         }
         Look::Joined
@@ -212,7 +223,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Returns the place of a piece, if its device can read all of the piece in one request and has lost no
     /// writes. If both copies are equal, the home is read, so that the bytes of a run are adjacent.
-    fn place_ahead(&self, piece: &Piece) -> Option<Place> {
+    fn place_ahead(&self, piece: &Piece) -> Option<ReadPlace> {
         let entry = self.state.borrow().map.get(piece.extent);
         let parts = self.shape.parts_touched(&piece.range);
         let is_mapped = entry.home != SlotNumber::NONE && entry.home != SlotNumber::LOST;
@@ -235,13 +246,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
             && !member.is_slow()
             && at.is_aligned(member.alignment)
             && piece.len().is_aligned(member.alignment);
-        is_readable.then_some(Place { device: member.id, at, deadline })
+        is_readable.then_some(ReadPlace { device: member.id, at, deadline })
     }
 
     /// Starts a run. False if there is no memory for the run.
-    fn begin_run(self: &Rc<Self>, run: Run) -> bool {
+    fn begin_run(self: &Rc<Self>, run: AheadRun) -> bool {
         let Some(buf) = self.guests.ahead.borrow_mut().room(run.len) else { return false };
-        let request = Rc::new(Request::new(run.device, run.len));
+        let request = Rc::new(AheadRequest::new(run.device, run.len));
         let mut ahead = self.guests.ahead.borrow_mut();
         run.parts.iter().for_each(|part| ahead.expect(&part.piece, &request));
         drop(ahead);
@@ -261,7 +272,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Reads a run. Bytes that cannot be read are left to the guests: a guest's read tries other copies and
     /// reports the error.
-    async fn read_run(&self, run: &Run, request: &Rc<Request>, buf: &Buf) {
+    async fn read_run(&self, run: &AheadRun, request: &Rc<AheadRequest>, buf: &Buf) {
         let took = self.device_read_run(run, buf).await;
         // A device that failed meanwhile may have returned bytes older than its lost writes.
         let counts = took.is_some() && self.devices.changes() == run.states;
@@ -278,7 +289,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Reads a run from its device and returns the latency. `None` if the read fails, or if the device has
     /// become slow since the run was planned.
-    async fn device_read_run(&self, run: &Run, buf: &Buf) -> Option<Nanos> {
+    async fn device_read_run(&self, run: &AheadRun, buf: &Buf) -> Option<Nanos> {
         let member = self.member(run.device);
         if member.is_late() || member.is_slow() {
             return None;
@@ -295,7 +306,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Counts a guest's read of bytes read ahead. The memory cache gets the extent as after a read from a
     /// device.
-    pub(super) fn pass_ahead(&self, piece: &Piece, request: &Request) {
+    pub(super) fn pass_ahead(&self, piece: &Piece, request: &AheadRequest) {
         let (device, len, latency) = (request.device, piece.len(), request.share(piece.len()));
         self.tell(&Completion { device, direction: Direction::Read, len, latency, origin: Origin::Guest });
         let (mut ahead, mut cache) = (self.guests.ahead.borrow_mut(), self.guests.cache.borrow_mut());

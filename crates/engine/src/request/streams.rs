@@ -39,7 +39,7 @@ const MOST_FAILED: usize = 64;
 pub(crate) struct Streams {
     streams: Vec<Stream>,
     in_order: Box<[Expected; IN_ORDER]>,
-    strides: Box<[Last; STRIDES]>,
+    strides: Box<[LastRead; STRIDES]>,
     extent_size: Bytes,
     /// Bytes that a stream must have read before read-ahead begins.
     enough: Bytes,
@@ -61,7 +61,7 @@ struct Expected {
 
 /// The last read in a region.
 #[derive(Clone, Copy, Default)]
-struct Last {
+struct LastRead {
     at: Bytes,
     len: Bytes,
     /// Distance to the read before, and number of reads with the same distance.
@@ -89,7 +89,7 @@ pub(crate) struct Stream {
 }
 
 /// Ranges to be tried for read-ahead after a read.
-pub(crate) struct Wanted {
+pub(crate) struct AheadRanges {
     first: Range<Bytes>,
     step: Bytes,
     times: u64,
@@ -114,7 +114,7 @@ impl Streams {
         Streams {
             streams: Vec::new(),
             in_order: Box::new([Expected::default(); IN_ORDER]),
-            strides: Box::new([Last::default(); STRIDES]),
+            strides: Box::new([LastRead::default(); STRIDES]),
             extent_size,
             enough: LEAST_READ,
             begun: 0,
@@ -167,7 +167,8 @@ impl Streams {
             true => 2,
             false => 1,
         };
-        *last = Last { at: read.start, len, distance: if reads > 1 { distance } else { Bytes::ZERO }, reads };
+        *last =
+            LastRead { at: read.start, len, distance: if reads > 1 { distance } else { Bytes::ZERO }, reads };
         let step = match distance > self.extent_size.max(len) {
             true => Step::Stride { distance, len },
             false => Step::InOrder,
@@ -220,7 +221,7 @@ impl Streams {
 
     /// Returns the ranges to be tried for read-ahead after a read, within `most_of_one` bytes. `None` while
     /// read-ahead has begun for at least half of the window.
-    pub fn wanted(&self, stream: usize, read: &Range<Bytes>, most_of_one: Bytes) -> Option<Wanted> {
+    pub fn wanted(&self, stream: usize, read: &Range<Bytes>, most_of_one: Bytes) -> Option<AheadRanges> {
         let window = self.window(stream, most_of_one);
         let stream = &self.streams[stream];
         (stream.until < stream.end_of(window / 2)).then(|| stream.wanted(read, window, self.extent_size))
@@ -236,7 +237,7 @@ impl Streams {
     }
 }
 
-impl Wanted {
+impl AheadRanges {
     /// Ranges in order. The guest's own read comes first, unless read-ahead of the read has already begun.
     pub fn ranges(&self) -> impl Iterator<Item = Range<Bytes>> + use<> {
         let (first, step) = (self.first.clone(), self.step);
@@ -262,21 +263,21 @@ impl Stream {
     }
 
     /// Returns the ranges in a window of `window` bytes after the next read.
-    fn wanted(&self, read: &Range<Bytes>, window: Bytes, extent_size: Bytes) -> Wanted {
+    fn wanted(&self, read: &Range<Bytes>, window: Bytes, extent_size: Bytes) -> AheadRanges {
         let (is_new, goes_on) = (self.until <= self.next, self.follows(read) == self.next);
         match self.step {
             Step::InOrder => {
                 // Whole extents: no extent is read in two parts.
                 let end = self.end_of(window).align_up(extent_size);
                 let start = if is_new && goes_on { read.start } else { self.next.max(self.until) };
-                Wanted { first: start..end.max(start), step: Bytes::ZERO, times: 0, end, window }
+                AheadRanges { first: start..end.max(start), step: Bytes::ZERO, times: 0, end, window }
             }
             Step::Stride { distance, len } => {
                 let start = if is_new && goes_on { read.start } else { self.next };
                 let passed = distance * (self.until.saturating_sub(start) / distance);
                 let (start, end) = (start + passed, self.end_of(window));
                 let times = (end.saturating_sub(start) / distance).saturating_sub(1);
-                Wanted { first: start..start + len, step: distance, times, end, window }
+                AheadRanges { first: start..start + len, step: distance, times, end, window }
             }
         }
     }

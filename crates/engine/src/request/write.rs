@@ -70,7 +70,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     #[inline]
     async fn write_change(self: &Rc<Self>, offset: Bytes, from: &Buf) -> Result<()> {
         loop {
-            let change = self.begin_change(from.len()).await;
+            let change = self.admit_change(from.len()).await;
             let were_kept = change.is_some();
             let written = self.write_now(offset, from).await;
             drop(change);
@@ -127,14 +127,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
             entry = self.state.borrow().map.get(piece.extent);
             target = if entry.home == SlotNumber::NONE { WriteTarget::Home } else { target };
         }
-        let _change = self.guests.begin_change(piece);
+        let _change = self.guests.mark_change(piece);
         self.state.borrow_mut().disturb(piece.extent);
         let to_home = matches!(target, WriteTarget::Home | WriteTarget::HomeAlone);
         if to_home && self.is_plain(piece, from, &entry) {
             // Nearly every write: one place of one device, without another copy now or meanwhile.
             let (member, start) = self.locate(entry.home);
             let at = start + piece.range.start;
-            let _noted = self.begin_disk_write(member.id, (at, from.len()), Some(from)).await;
+            let _noted = self.begin_disk_write(member.id, at, from.len(), Some(from)).await;
             let start = self.confirm_before_write().await?;
             let attempt = self.begin_at(start, member, Direction::Write, at, from.len(), Origin::Guest);
             let written = self.end(&attempt, member.write(at, from, Deadline::Only).await);
@@ -142,7 +142,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.update_cache(piece, from, guard.mode(), &written);
             return written;
         }
-        Box::pin(self.write_differing(piece, from, (entry, Placed { target, timing, request }), guard)).await
+        Box::pin(self.write_differing(piece, from, entry, Placed { target, timing, request }, guard)).await
     }
 
     /// Writes through to the memory cache. A cached extent is locked exclusive.
@@ -164,7 +164,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self: &Rc<Self>,
         piece: &Piece,
         from: &Buf,
-        (entry, placed): (Entry, Placed),
+        entry: Entry,
+        placed: Placed,
         guard: LockGuard,
     ) -> Result<()> {
         let mode = guard.mode();
@@ -178,7 +179,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let was_only = guard.is_only();
             let is_only = || was_only && guard.is_only() || planted(Bug::PastDropsBesideOthers);
             match self.begin_differing(piece).await {
-                Ok(span) => (self.write_further(piece, from, (entry, placed), is_only).await, span),
+                Ok(span) => (self.write_further(piece, from, entry, placed, is_only).await, span),
                 Err(error) => (Err(error), None),
             }
         };
@@ -301,7 +302,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self: &Rc<Self>,
         piece: &Piece,
         from: &Buf,
-        (entry, Placed { target, timing, request }): (Entry, Placed),
+        entry: Entry,
+        Placed { target, timing, request }: Placed,
         is_only: impl Fn() -> bool,
     ) -> Result<Updated> {
         if entry.partly_lost && self.lost_edges(piece, entry.valid) {
@@ -313,7 +315,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             WriteTarget::Home if entry.home == SlotNumber::NONE => self.write_new(piece, request, from).await,
             _ if entry.home == SlotNumber::LOST => self.write_lost(piece, request, from).await,
             WriteTarget::Home => self.write_home(piece, from, entry, timing).await,
-            WriteTarget::HomeAlone => self.write_home_alone(piece, from, (entry, timing), is_only).await,
+            WriteTarget::HomeAlone => self.write_home_alone(piece, from, entry, timing, is_only).await,
             WriteTarget::NewHome(target) => match self.write_moved(piece, from, target).await? {
                 Some(updated) => Ok(updated),
                 None => self.write_home(piece, from, entry, timing).await,
@@ -384,7 +386,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self: &Rc<Self>,
         piece: &Piece,
         from: &Buf,
-        (entry, timing): (Entry, Timing),
+        entry: Entry,
+        timing: Timing,
         is_only: impl Fn() -> bool,
     ) -> Result<Updated> {
         if planted(Bug::PastDropsBeforeHome) {
@@ -411,8 +414,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             SlotNumber::NONE => self.begin_image_change(piece).await?,
             _ => None,
         };
-        let (range, from_guest) = (&piece.range, (Some(from), Origin::Guest));
-        let written = self.write_required(piece.extent, entry, range, from_guest, timing).await;
+        let written = self.write_required(piece, entry, Some(from), Origin::Guest, timing).await;
         self.end_differing(lacking);
         written
     }

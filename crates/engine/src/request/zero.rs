@@ -80,19 +80,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
     async fn discard_piece(self: &Rc<Self>, piece: &Piece) -> Result<()> {
         let _room = self.reserve(self.most_records(piece)).await?;
         let _guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
-        let _changing = self.guests.begin_change(piece);
+        let _changing = self.guests.mark_change(piece);
         let differing = self.begin_differing(piece).await?;
         self.guests.cache.borrow_mut().remove(piece.extent);
         self.drop_covered_extras(piece);
         let home = self.state.borrow().map.get(piece.extent).home;
         let (member, start) = self.locate(home);
-        let place = (start + piece.range.start, piece.len());
-        let _noted = self.begin_disk_write(member.id, place, None).await;
+        let at = start + piece.range.start;
+        let _noted = self.begin_disk_write(member.id, at, piece.len(), None).await;
         self.confirm_before_write().await?;
-        if let Err(error) = member.discard(place.0, place.1).await {
+        if let Err(error) = member.discard(at, piece.len()).await {
             // A discard is only a hint: on a failure, the disk keeps its bytes.
-            let text =
-                format!("discard of {} at byte {}: {error}", piece.len(), (start + piece.range.start).0);
+            let text = format!("discard of {} at byte {}: {error}", piece.len(), at.0);
             member.stats.borrow_mut().last_error = Some(text);
         }
         member.note_write();
@@ -124,7 +123,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if self.has_edges(&piece) && self.is_undecided(&piece) {
             self.decide(&piece, Op::Discard).await?;
         }
-        let change = self.begin_change(piece.len()).await;
+        let change = self.admit_change(piece.len()).await;
         let room = self.reserve(self.most_records(&piece)).await?;
         let guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
         if self.most_records(&piece) > room.records() {
@@ -135,7 +134,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
             return Ok(());
         }
-        let _changing = self.guests.begin_change(&piece);
+        let _changing = self.guests.mark_change(&piece);
         self.state.borrow_mut().disturb(piece.extent);
         let differing = if self.has_edges(&piece) { self.begin_differing(&piece).await? } else { None };
         let (result, lacking) = match self.begin_image_change(&piece).await {
@@ -219,9 +218,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         for edge in edges {
             // An edge lies within one part, or is the whole zeroed range.
             if edge.start < edge.end && entry.valid & self.shape.parts_touched(&edge) != 0 {
-                entry = self
-                    .write_required(piece.extent, entry, &edge, (None, Origin::Guest), Timing::Now)
-                    .await?;
+                let edge = Piece { extent: piece.extent, range: edge };
+                entry = self.write_required(&edge, entry, None, Origin::Guest, Timing::Now).await?;
             }
         }
         Ok(entry)

@@ -1,5 +1,5 @@
 //! Finds the disk that a volume adopted. The disk has no superblock: its size, serial number, file systems
-//! and sums of its bytes identify the disk ([`Wanted`]). Its path is a hint.
+//! and sums of its bytes identify the disk ([`KnownDisk`]). Its path is a hint.
 //!
 //! | at the recorded path | elsewhere | the disk |
 //! |---|---|---|
@@ -19,7 +19,7 @@ use crate::state::lock::VolumeLock;
 use crate::state::state_dir::{DeviceRecord, StateDir, VolumeName, VolumeRecord};
 use crate::{Error, ErrorKind, Result};
 use braid_base::DeviceId;
-use braid_engine::{Likeness, Wanted};
+use braid_engine::{KnownDisk, Likeness};
 use braid_runtime::Device;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -50,7 +50,7 @@ pub(crate) fn find_disk(state: &StateDir, record: &VolumeRecord, found: &Found) 
         Ok(Some(Disk { id, record, is_there, lack }))
     };
     let likeness = match found.known_disk() {
-        Some(wanted) if !is_gone(&recorded) => match compare(&wanted, &recorded, Instant::now() + RECORDED) {
+        Some(known) if !is_gone(&recorded) => match compare(&known, &recorded, Instant::now() + RECORDED) {
             // The opening reports why the disk cannot be read.
             None | Some(Likeness::Same) => return at(recorded, None),
             likeness => likeness,
@@ -88,7 +88,7 @@ pub fn return_disk(state: &StateDir, name: &VolumeName, device: DeviceId, path: 
     };
     let (path, recorded) = (absolute(path)?, noted.path.clone().unwrap_or_default());
     let shown = path.display();
-    let wanted = find(state, &record)?.known_disk().ok_or_else(|| {
+    let known = find(state, &record)?.known_disk().ok_or_else(|| {
         let problem = format!(
             "no device of volume '{name}' with the identity of its disk is attached: attach such a \
              device first"
@@ -98,7 +98,7 @@ pub fn return_disk(state: &StateDir, name: &VolumeName, device: DeviceId, path: 
     if is_gone(&path) {
         return Err(Error::io(shown, &io::Error::from(io::ErrorKind::NotFound)));
     }
-    let compare = |path: &Path| compare(&wanted, path, Instant::now() + RECORDED);
+    let compare = |path: &Path| compare(&known, path, Instant::now() + RECORDED);
     let problem = match compare(&path) {
         None => Some(format!("{shown} cannot be read")),
         Some(Likeness::Another) => Some(format!("{shown} is not the disk that volume '{name}' adopted")),
@@ -121,15 +121,15 @@ pub fn return_disk(state: &StateDir, name: &VolumeName, device: DeviceId, path: 
 
 impl Found {
     /// Returns the identity of the adopted disk, with its sums if the device with the sums is there.
-    fn known_disk(&self) -> Option<Wanted> {
-        let mut wanted = self.wanted.clone()?;
-        let record = wanted.record().and_then(|id| self.places.iter().find(|place| place.id == id));
-        let Some(path) = record.and_then(|place| place.path().cloned()) else { return Some(wanted) };
+    fn known_disk(&self) -> Option<KnownDisk> {
+        let mut known = self.known_disk.clone()?;
+        let record = known.record().and_then(|id| self.places.iter().find(|place| place.id == id));
+        let Some(path) = record.and_then(|place| place.path().cloned()) else { return Some(known) };
         let read = within(RECORDED, move || {
-            at_once(wanted.read_sums(&Plain::open(&path).ok()?)).ok()?;
-            Some(wanted)
+            at_once(known.read_sums(&Plain::open(&path).ok()?)).ok()?;
+            Some(known)
         });
-        read.flatten().or_else(|| self.wanted.clone())
+        read.flatten().or_else(|| self.known_disk.clone())
     }
 }
 
@@ -142,14 +142,14 @@ struct Seen {
 
 fn search(state: &StateDir, record: &VolumeRecord, found: &Found, recorded: &Path) -> Seen {
     let (mut seen, end) = (Seen::default(), Instant::now() + ELSEWHERE);
-    let Some(wanted) = found.known_disk() else { return seen };
+    let Some(adopted) = found.known_disk() else { return seen };
     let devices = found.paths();
     // A device with a changed name may be at the former path of another device of the volume.
     let own = record.devices.iter().filter_map(|device| device.path.clone());
     let elsewhere = own.chain(places::elsewhere(state, record));
     let mut known: Vec<Place> = Place::of(recorded).into_iter().collect();
     for path in elsewhere.filter(|path| path != recorded && !devices.contains(path)) {
-        let likeness = compare(&wanted, &path, end);
+        let likeness = compare(&adopted, &path, end);
         let list = match likeness {
             Some(Likeness::Same) => &mut seen.same,
             Some(Likeness::Doubtful) => &mut seen.doubtful,
@@ -174,21 +174,21 @@ fn is_of_another(state: &StateDir, record: &VolumeRecord, path: &Path, end: Inst
         let is_there = other.adopted().and_then(|(_, disk)| disk.path.as_deref()).is_some_and(|at| {
             at == path || Place::of(at).ok().is_some_and(|at| Place::of(path).is_ok_and(|place| at == place))
         });
-        let wanted = || find(state, &other).ok().and_then(|found| found.known_disk());
-        is_there && wanted().is_none_or(|wanted| compare(&wanted, path, end) != Some(Likeness::Another))
+        let known = || find(state, &other).ok().and_then(|found| found.known_disk());
+        is_there && known().is_none_or(|known| compare(&known, path, end) != Some(Likeness::Another))
     })
 }
 
 /// Compares the disk at a path with the adopted disk; `None` if the path cannot be read in time.
-fn compare(wanted: &Wanted, path: &Path, end: Instant) -> Option<Likeness> {
-    let (wanted, path) = (wanted.clone(), path.to_owned());
+fn compare(known: &KnownDisk, path: &Path, end: Instant) -> Option<Likeness> {
+    let (known, path) = (known.clone(), path.to_owned());
     let left = end.saturating_duration_since(Instant::now());
     within(left, move || {
         let disk = Plain::open(&path).ok()?;
-        if disk.geometry().size != wanted.size() {
+        if disk.geometry().size != known.size() {
             return Some(Likeness::Another);
         }
-        at_once(wanted.compare(&disk, identity(&path).ok()?)).ok()
+        at_once(known.compare(&disk, identity(&path).ok()?)).ok()
     })
     .flatten()
 }

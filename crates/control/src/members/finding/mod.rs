@@ -22,7 +22,7 @@ use crate::state::noted::noted;
 use crate::state::state_dir::{DeviceRecord, StateDir, VolumeRecord};
 use crate::{Error, ErrorKind, Result};
 use braid_base::DeviceId;
-use braid_engine::Wanted;
+use braid_engine::KnownDisk;
 use braid_format::superblock::{DeviceState, Layout};
 use sightings::{Claim, Sightings};
 use std::path::PathBuf;
@@ -42,7 +42,7 @@ pub(crate) struct Found {
     /// The last policy of the volume.
     pub policy: Option<String>,
     /// Identity of an adopted disk in the superblocks.
-    wanted: Option<Wanted>,
+    known_disk: Option<KnownDisk>,
 }
 
 /// The place of a device in a volume.
@@ -170,7 +170,7 @@ pub(crate) fn find(state: &StateDir, record: &VolumeRecord) -> Result<Found> {
         places,
         is_mirrored: sightings.newest().is_some_and(|header| header.copies > 1),
         policy: sightings.newest().map(|header| header.policy.clone()),
-        wanted: sightings.wanted(),
+        known_disk: sightings.known_disk(),
     })
 }
 

@@ -5,7 +5,7 @@ use crate::device::place::Place;
 use crate::state::state_dir::VolumeName;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, KIB};
-use braid_engine::{Sighting, Standing, Survey, Wanted};
+use braid_engine::{KnownDisk, Sighting, Standing, Survey};
 use braid_format::superblock::{DeviceEntry, Header};
 use std::path::{Path, PathBuf};
 
@@ -72,8 +72,8 @@ impl Sightings {
     }
 
     /// Returns the known identity of the disk that the volume adopted.
-    pub fn wanted(&self) -> Option<Wanted> {
-        self.survey.as_ref().and_then(Wanted::of)
+    pub fn known_disk(&self) -> Option<KnownDisk> {
+        self.survey.as_ref().and_then(KnownDisk::of)
     }
 
     /// Returns the newest superblock.

@@ -1,7 +1,7 @@
 //! Batches of the journal: all valid batches on every device with a ring, compared with the proof.
 
 use super::forgetful::{Forgetful, RingEnd, forgetful};
-use super::{Mode, Source, witnessed};
+use super::{Mode, RecoveryInput, witnessed};
 use crate::copies::{Deadline, Member};
 use crate::create::buffer;
 use crate::journal::{images, is_journal_lost, rings};
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 /// A batch to replay.
-pub(super) struct Found {
+pub(super) struct FoundBatch {
     pub sequence: u64,
     epoch: u64,
     tail: u64,
@@ -30,7 +30,7 @@ pub(super) struct Found {
     pub previous: Option<Vec<ExtentId>>,
 }
 
-impl Found {
+impl FoundBatch {
     /// True if the batch has records of dirty cached copies.
     pub fn writes_back(&self) -> bool {
         self.records.iter().any(|record| matches!(record, Record::Extra(_, Some(extra)) if extra.dirty))
@@ -46,7 +46,7 @@ impl Found {
 #[derive(Default)]
 pub(super) struct Batches {
     /// Batches found, from the oldest to replay to the newest.
-    pub live: Vec<Found>,
+    pub live: Vec<FoundBatch>,
     /// Batches needed and not found, with their changed extents; none if unknown.
     pub lost: Vec<(u64, Option<Vec<ExtentId>>)>,
     /// Contents that no version of Braid writes.
@@ -80,18 +80,18 @@ impl Batches {
 }
 
 /// Searches the journal.
-pub(super) async fn find<D: Device>(source: &Source<'_, D>) -> Result<Batches> {
-    let superblock = source.superblock;
-    let mut all: BTreeMap<u64, Found> = BTreeMap::new();
+pub(super) async fn find<D: Device>(input: &RecoveryInput<'_, D>) -> Result<Batches> {
+    let superblock = input.superblock;
+    let mut all: BTreeMap<u64, FoundBatch> = BTreeMap::new();
     let mut batches = Batches::default();
-    let replicas = rings(superblock, |device| source.members[device.index()].is_current());
+    let replicas = rings(superblock, |device| input.members[device.index()].is_current());
     let len = superblock.journal().map_or(Bytes::ZERO, |region| region.len);
     let (mut whole, mut unread_part) = (false, None);
     for &(device, offset) in &replicas {
-        let member = &source.members[device.index()];
+        let member = &input.members[device.index()];
         if member.is_current() {
             let ring = PatientReader { member, offset, len, error: RefCell::default() };
-            search(source, &ring, &mut all, &mut batches.problem).await?;
+            search(input, &ring, &mut all, &mut batches.problem).await?;
             let error = ring.error.into_inner();
             whole |= error.is_none();
             batches.ends.push(RingEnd { device, newest: 0, is_whole: error.is_none() });
@@ -99,13 +99,13 @@ pub(super) async fn find<D: Device>(source: &Source<'_, D>) -> Result<Batches> {
         }
     }
     // An unreadable place may have held the last promised batch, so the place must not count as empty.
-    if let (false, Mode::Strict, Some(error)) = (whole, source.mode, unread_part) {
+    if let (false, Mode::Strict, Some(error)) = (whole, input.mode, unread_part) {
         return Err(super::unread(superblock, "the journal", &error));
     }
-    let contained = contained(source).await?;
+    let contained = contained(input).await?;
     all.retain(|sequence, _| *sequence > contained);
     let (proof, warning) =
-        read_proof(source, |device| replicas.iter().any(|(ring, _)| *ring == device)).await?;
+        read_proof(input, |device| replicas.iter().any(|(ring, _)| *ring == device)).await?;
     batches.warning = warning;
     let proof = proof.filter(|proof| proof.sequence > contained);
     batches.witnessed = proof.as_ref().and_then(|proof| Some((proof.epoch, proof.witnessed?)));
@@ -141,12 +141,12 @@ pub(super) async fn find<D: Device>(source: &Source<'_, D>) -> Result<Batches> {
 /// Returns the newest batch of the searched ring that the images contain, if the journal is lost with its
 /// device. The searched ring may have been out of use, and partly overwritten by recent entries. Its batches
 /// up to this number do not count.
-async fn contained<D: Device>(source: &Source<'_, D>) -> Result<u64> {
-    let is_current = |device: DeviceId| source.members[device.index()].is_current();
-    if !is_journal_lost(source.superblock, is_current) {
+async fn contained<D: Device>(input: &RecoveryInput<'_, D>) -> Result<u64> {
+    let is_current = |device: DeviceId| input.members[device.index()].is_current();
+    if !is_journal_lost(input.superblock, is_current) {
         return Ok(0);
     }
-    let (found, _) = witnessed::read_without_journal(source).await?;
+    let (found, _) = witnessed::read_without_journal(input).await?;
     Ok(found.map_or(0, |(_, witness)| witness.contained))
 }
 
@@ -171,13 +171,13 @@ const MOST_LOST: u64 = 1_000;
 /// Returns a warning if one of the two pages of a proof cannot be read and the other page is valid. The pages
 /// are written in turn, so the valid page lacks at most the batches promised since the previous write.
 async fn read_proof<D: Device>(
-    source: &Source<'_, D>,
+    input: &RecoveryInput<'_, D>,
     has_ring: impl Fn(DeviceId) -> bool,
 ) -> Result<(Option<Proof>, Option<String>)> {
-    let superblock = source.superblock;
+    let superblock = input.superblock;
     let (mut newest, mut read, mut unread, mut warning) = (None, false, None, None);
     for (device, offset) in images(superblock, RegionKind::Proof) {
-        let member = &source.members[device.index()];
+        let member = &input.members[device.index()];
         if !member.is_current() || !has_ring(device) {
             continue;
         }
@@ -200,7 +200,7 @@ async fn read_proof<D: Device>(
         }
         (newest, unread) = (newest.max(found), unread.or(failed));
     }
-    match (read, source.mode, unread) {
+    match (read, input.mode, unread) {
         (false, Mode::Strict, Some(error)) => Err(super::unread(superblock, "the journal's proof", &error)),
         _ => Ok((newest, warning)),
     }
@@ -208,9 +208,9 @@ async fn read_proof<D: Device>(
 
 /// Adds every valid batch in one ring to `all`.
 async fn search<D: Device>(
-    source: &Source<'_, D>,
+    input: &RecoveryInput<'_, D>,
     ring: &PatientReader<'_, D>,
-    all: &mut BTreeMap<u64, Found>,
+    all: &mut BTreeMap<u64, FoundBatch>,
     problem: &mut Option<String>,
 ) -> Result<()> {
     // A batch may reach from one piece of reading into the next: the buffer holds two adjacent pieces.
@@ -229,7 +229,7 @@ async fn search<D: Device>(
             if start + Bytes::of_len(at) < past {
                 continue;
             }
-            let Ok(header) = journal::verify(&bytes[at..valid], source.superblock.volume) else { continue };
+            let Ok(header) = journal::verify(&bytes[at..valid], input.superblock.volume) else { continue };
             past = start + Bytes::of_len(at) + header.len;
             let place = start + Bytes::of_len(at);
             if let Some(known) = all.get_mut(&header.sequence).filter(|known| known.epoch >= header.epoch) {
@@ -242,7 +242,7 @@ async fn search<D: Device>(
             let records: std::result::Result<Vec<Record>, _> = journal::records(batch, &header).collect();
             match records {
                 Ok(records) => {
-                    let found = Found {
+                    let found = FoundBatch {
                         sequence: header.sequence,
                         epoch: header.epoch,
                         tail: header.tail,

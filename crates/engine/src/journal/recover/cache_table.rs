@@ -16,7 +16,7 @@
 
 use super::damage::Damage;
 use super::pages::{DoubleWritten, GROUP, PAGE, read_group};
-use super::{Mode, Recovery, Source, corrupt};
+use super::{Mode, Recovery, RecoveryInput, corrupt};
 use crate::Result;
 use crate::adopted::DirtySpans;
 use crate::create::buffer;
@@ -60,16 +60,16 @@ enum Trust {
 }
 
 impl Trust {
-    fn of<D: Device>(source: &Source<'_, D>) -> Trust {
-        let superblock = source.superblock;
+    fn of<D: Device>(input: &RecoveryInput<'_, D>) -> Trust {
+        let superblock = input.superblock;
         let is_recorded =
             superblock.features.incompat & Features::CLEAN_EXTRAS != 0 && superblock.has(RegionKind::Intents);
-        match source.mode {
+        match input.mode {
             Mode::Repair => Trust::None,
             // The copies come from a disk whose contents have changed.
-            Mode::Strict if source.changed_elsewhere => Trust::None,
-            Mode::Strict if source.members.iter().any(|member| member.is_lacking()) => Trust::None,
-            Mode::Strict if source.clean || planted(Bug::CleanExtrasTrusted) => Trust::All,
+            Mode::Strict if input.changed_elsewhere => Trust::None,
+            Mode::Strict if input.members.iter().any(|member| member.is_lacking()) => Trust::None,
+            Mode::Strict if input.clean || planted(Bug::CleanExtrasTrusted) => Trust::All,
             Mode::Strict if is_recorded => Trust::CleanSpans,
             Mode::Strict => Trust::None,
         }
@@ -87,8 +87,8 @@ impl LoadedTables {
 type Entries = Vec<(Slot, u16, CacheEntry)>;
 
 /// Reader of one device's table.
-struct Reader<'a, D> {
-    source: &'a Source<'a, D>,
+struct TableReader<'a, D> {
+    input: &'a RecoveryInput<'a, D>,
     device: DeviceId,
     images: Vec<(DeviceId, Bytes)>,
     buffers: Vec<Buf>,
@@ -106,13 +106,14 @@ struct Valid<T> {
 
 /// Reads all tables into `state`.
 pub(super) async fn load<D: Device>(
-    source: &Source<'_, D>,
+    input: &RecoveryInput<'_, D>,
     state: &mut State,
     double_written: &DoubleWritten,
-    (recovery, damage): (&mut Recovery, &mut Damage),
+    recovery: &mut Recovery,
+    damage: &mut Damage,
 ) -> Result<LoadedTables> {
-    let mut loaded = LoadedTables { trust: Trust::of(source), ..LoadedTables::default() };
-    for member in source.members {
+    let mut loaded = LoadedTables { trust: Trust::of(input), ..LoadedTables::default() };
+    for member in input.members {
         let device = member.id;
         loaded.sequences.push(vec![0; state.tables.pages(device) as usize]);
         if !state.tables.has(device) {
@@ -124,7 +125,7 @@ pub(super) async fn load<D: Device>(
             state.tables.forget(device);
             continue;
         }
-        let images = cache_images(source.superblock, device);
+        let images = cache_images(input.superblock, device);
         let mut buffers = Vec::new();
         for _ in &images {
             buffers.push(buffer(Arena::LARGEST).await);
@@ -132,19 +133,19 @@ pub(super) async fn load<D: Device>(
         let unread = RefCell::default();
         // With a single image, pages went to a double-write area first.
         let double_written = (images.len() == 1).then_some((double_written, member.entry.uuid));
-        let reader = Reader { source, device, images, buffers, double_written, unread };
+        let reader = TableReader { input, device, images, buffers, double_written, unread };
         reader.load_directory(state, damage).await?;
         reader.load_entries(state, recovery, damage, &mut loaded).await?;
     }
     Ok(loaded)
 }
 
-impl<D: Device> Reader<'_, D> {
+impl<D: Device> TableReader<'_, D> {
     async fn load_directory(&self, state: &mut State, damage: &mut Damage) -> Result<()> {
         let count = state.tables.directory_pages(self.device);
         for first in (0..count).step_by(GROUP as usize) {
             let pages = GROUP.min(count - first);
-            let read = self.read((first, pages)).await;
+            let read = self.read(first, pages).await;
             for page in first..first + pages {
                 let verify = |bytes: &[u8], seal: Uuid| {
                     let mut all = Vec::new();
@@ -152,7 +153,7 @@ impl<D: Device> Reader<'_, D> {
                         extra_directory::decode(bytes, seal, page, |page, found| all.push((page, found)))?;
                     Ok((sequence, all))
                 };
-                let (best, differ) = self.best((first, page), page, &read, verify);
+                let (best, differ) = self.best(first, page, page, &read, verify);
                 let Some(Valid { content, .. }) = best else {
                     self.refuse_unread(format_args!("directory page {page} of the cache table"))?;
                     let described = extra_directory::PAGES_PER_PAGE;
@@ -160,7 +161,7 @@ impl<D: Device> Reader<'_, D> {
                         page * described..((page + 1) * described).min(state.tables.pages(self.device));
                     // Pages of entries without a directory were never written, or are lost with the
                     // directory.
-                    if self.source.superblock.copies == 1 {
+                    if self.input.superblock.copies == 1 {
                         damage.cache_lost(self.device, entries.clone());
                     }
                     state.tables.mark_directory_stale(CachePage { device: self.device, page: entries.start });
@@ -197,14 +198,14 @@ impl<D: Device> Reader<'_, D> {
             }
             let end = (first..count.min(first + GROUP)).find(|&page| !is_written(state, page));
             let end = end.unwrap_or(count.min(first + GROUP));
-            let read = self.read((before + first, end - first)).await;
+            let read = self.read(before + first, end - first).await;
             for page in first..end {
                 let place = CachePage { device: self.device, page };
-                let decode = |bytes: &[u8], seal| self.decode((bytes, seal), before, place, state);
-                let (best, differ) = self.best((first, page), before + page, &read, decode);
+                let decode = |bytes: &[u8], seal| self.decode(bytes, seal, before, place, state);
+                let (best, differ) = self.best(first, page, before + page, &read, decode);
                 let Some(Valid { sequence, content, .. }) = best else {
                     self.refuse_unread(format_args!("page {page} of the cache table"))?;
-                    if state.tables.content(place) == Content::Dirty && self.source.superblock.copies == 1 {
+                    if state.tables.content(place) == Content::Dirty && self.input.superblock.copies == 1 {
                         damage.cache_lost(self.device, page..page + 1);
                     }
                     state.tables.mark_stale(place);
@@ -224,8 +225,8 @@ impl<D: Device> Reader<'_, D> {
 
     /// Loads the entries of a page that count into `state`.
     fn take(&self, page: CachePage, entries: &Entries, state: &mut State, loaded: &mut LoadedTables) {
-        let spans = dirty_spans_without_journal(self.source);
-        let shape = Shape::of(self.source.superblock);
+        let spans = dirty_spans_without_journal(self.input);
+        let shape = Shape::of(self.input.superblock);
         let span_of = |block: BlockId| shape.span_of(shape.range_of(block).extent);
         for &(slot, place, CacheEntry { block, dirty }) in entries {
             let counts = match dirty {
@@ -250,12 +251,13 @@ impl<D: Device> Reader<'_, D> {
     /// of the volume.
     fn decode(
         &self,
-        (bytes, seal): (&[u8], Uuid),
+        bytes: &[u8],
+        seal: Uuid,
         before: u32,
         page: CachePage,
         state: &State,
     ) -> std::result::Result<(u64, Entries), Invalid> {
-        let superblock = self.source.superblock;
+        let superblock = self.input.superblock;
         let blocks = Shape::of(superblock).blocks();
         let (mut found, mut beyond) = (Vec::new(), None);
         let mut slots = state.tables.slots_of(page.page).enumerate();
@@ -274,9 +276,9 @@ impl<D: Device> Reader<'_, D> {
         }
     }
 
-    async fn read(&self, (first, pages): (u32, u32)) -> Vec<bool> {
+    async fn read(&self, first: u32, pages: u32) -> Vec<bool> {
         *self.unread.borrow_mut() = None;
-        read_group(self.source, &self.images, &self.buffers, (first, pages), &self.unread).await
+        read_group(self.input, &self.images, &self.buffers, first, pages, &self.unread).await
     }
 
     /// Returns the newest valid image of a page, and true if any image differs or is not valid. Forgotten
@@ -284,12 +286,13 @@ impl<D: Device> Reader<'_, D> {
     /// written first. `number` is the page's own number.
     fn best<T: PartialEq>(
         &self,
-        (first, page): (u32, u32),
+        first: u32,
+        page: u32,
         number: u32,
         read: &[bool],
         verify: impl Fn(&[u8], Uuid) -> std::result::Result<(u64, T), Invalid>,
     ) -> (Option<Valid<T>>, bool) {
-        let volume = self.source.superblock.volume;
+        let volume = self.input.superblock.volume;
         let (mut best, mut differ): (Option<Valid<T>>, bool) = (None, false);
         for (image, &is_read) in read.iter().enumerate() {
             let verify = |bytes: &[u8]| verify(bytes, volume).ok();
@@ -321,10 +324,10 @@ impl<D: Device> Reader<'_, D> {
     }
 
     fn refuse_unread(&self, what: std::fmt::Arguments<'_>) -> Result<()> {
-        match (self.source.mode, self.unread.borrow_mut().take()) {
+        match (self.input.mode, self.unread.borrow_mut().take()) {
             (Mode::Strict, Some(error)) => {
                 let what = format_args!("{what} on {}", self.device);
-                Err(super::unread(self.source.superblock, what, &error))
+                Err(super::unread(self.input.superblock, what, &error))
             }
             _ => Ok(()),
         }
@@ -389,30 +392,30 @@ impl LoadedTables {
 }
 
 /// True if the device with the only journal is lost.
-fn lacks_journal<D: Device>(source: &Source<'_, D>) -> bool {
-    let is_lost = |region: &Region| !source.members[region.device.index()].is_current();
-    source.superblock.copies == 1 && source.superblock.journal().is_some_and(is_lost)
+fn lacks_journal<D: Device>(input: &RecoveryInput<'_, D>) -> bool {
+    let is_lost = |region: &Region| !input.members[region.device.index()].is_current();
+    input.superblock.copies == 1 && input.superblock.journal().is_some_and(is_lost)
 }
 
 /// Returns the spans in which dirty entries count, if no journal tells which blocks are dirty. None if all
 /// entries count.
-fn dirty_spans_without_journal<'a, D: Device>(source: &Source<'a, D>) -> Option<&'a DirtySpans> {
-    source.dirty_spans.filter(|spans| spans.is_there() && lacks_journal(source))
+fn dirty_spans_without_journal<'a, D: Device>(input: &RecoveryInput<'a, D>) -> Option<&'a DirtySpans> {
+    input.dirty_spans.filter(|spans| spans.is_there() && lacks_journal(input))
 }
 
 /// Claims the extent slots of cached copies, after the slots of extents. A cached copy is damage in a place
 /// used twice, in an extent without a home, or as the second copy of its block. A repair marks such an extent
 /// as lost.
 pub(super) fn claim<D: Device>(
-    source: &Source<'_, D>,
+    input: &RecoveryInput<'_, D>,
     state: &mut State,
     loaded: LoadedTables,
     recovery: &mut Recovery,
 ) -> Result<()> {
-    let (mut wrong, shape) = (loaded.misplaced, Shape::of(source.superblock));
+    let (mut wrong, shape) = (loaded.misplaced, Shape::of(input.superblock));
     // If the journal is lost with its device, pages may be of different times: a copy that another page
     // contradicts does not count.
-    let may_differ = lacks_journal(source);
+    let may_differ = lacks_journal(input);
     let slots = state.extras.divided_slots();
     let is_claimed: Vec<bool> = slots.iter().map(|&slot| state.space.claim(slot)).collect();
     for (&slot, &is_claimed) in slots.iter().zip(&is_claimed) {
@@ -441,8 +444,8 @@ pub(super) fn claim<D: Device>(
     let what = |block: &BlockId| {
         format!("the extra copy of {block:?} lies in a place that does not exist or is used twice")
     };
-    if let (Mode::Strict, Some(block)) = (source.mode, wrong.first()) {
-        return Err(corrupt(source.superblock, what(block)));
+    if let (Mode::Strict, Some(block)) = (input.mode, wrong.first()) {
+        return Err(corrupt(input.superblock, what(block)));
     }
     wrong.sort_unstable();
     wrong.dedup();

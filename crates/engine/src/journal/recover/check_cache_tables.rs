@@ -1,6 +1,6 @@
 //! Check of the cache tables: invalid pages of single images.
 
-use super::Source;
+use super::RecoveryInput;
 use super::pages::PAGE;
 use crate::copies::Deadline;
 use crate::create::buffer;
@@ -12,12 +12,15 @@ use braid_runtime::Device;
 
 /// Returns a sentence for each invalid page of the cache tables. For a check after a successful recovery: no
 /// dirty entry is lost with such a page. Either another image has the page, or its entries were clean.
-pub(crate) async fn check_cache_tables<D: Device>(source: &Source<'_, D>, state: &State) -> Vec<String> {
+pub(crate) async fn check_cache_tables<D: Device>(
+    input: &RecoveryInput<'_, D>,
+    state: &State,
+) -> Vec<String> {
     let (buf, mut problems) = (buffer(PAGE).await, Vec::new());
-    let volume = source.superblock.volume;
-    for member in source.members.iter().filter(|member| member.is_current()) {
+    let volume = input.superblock.volume;
+    for member in input.members.iter().filter(|member| member.is_current()) {
         let (device, directory) = (member.id, state.tables.directory_pages(member.id));
-        for (image, (_, offset)) in cache_images(source.superblock, device).into_iter().enumerate() {
+        for (image, (_, offset)) in cache_images(input.superblock, device).into_iter().enumerate() {
             let written = |page: &u32| {
                 let page = page.checked_sub(directory).map(|page| CachePage { device, page });
                 page.is_none_or(|page| state.tables.content(page) != Content::Unwritten)

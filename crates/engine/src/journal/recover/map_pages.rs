@@ -5,7 +5,7 @@
 
 use super::damage::Damage;
 use super::pages::{DoubleWritten, GROUP, PAGE, read_group};
-use super::{Mode, Recovery, Source, summary};
+use super::{Mode, Recovery, RecoveryInput, summary};
 use crate::Result;
 use crate::create::buffer;
 use crate::journal::images;
@@ -37,19 +37,19 @@ impl Loaded {
 
 /// Reads all pages of both images that were ever written.
 pub(super) async fn load_map<D: Device>(
-    source: &Source<'_, D>,
+    input: &RecoveryInput<'_, D>,
     double_written: &mut DoubleWritten,
     state: &mut State,
     recovery: &mut Recovery,
     damage: &mut Damage,
 ) -> Result<Loaded> {
-    let superblock = source.superblock;
+    let superblock = input.superblock;
     let per_page = map_page::extents_per_page(superblock.copies);
     if superblock.mapping() == Mapping::OwnAddress {
         return Ok(Loaded { sequences: Vec::new(), per_page });
     }
     let images = images(superblock, RegionKind::Map);
-    state.groups = summary::load(source, &images).await?;
+    state.groups = summary::load(input, &images).await?;
     let mut buffers = Vec::new();
     for _ in &images {
         buffers.push(buffer(Arena::LARGEST).await);
@@ -60,11 +60,11 @@ pub(super) async fn load_map<D: Device>(
     loading.take_double_written();
     for run in runs {
         let unread = RefCell::new(None);
-        let read = read_group(source, &images, &buffers, (run.start, run.len() as u32), &unread).await;
+        let read = read_group(input, &images, &buffers, run.start, run.len() as u32, &unread).await;
         let lost = loading.take_run(&run, &buffers, &read);
         let error = lost
             .and_then(|page| Some((page, unread.take().or_else(|| loading.double_written.take_error())?)));
-        if let (Mode::Strict, Some((page, error))) = (source.mode, error) {
+        if let (Mode::Strict, Some((page, error))) = (input.mode, error) {
             return Err(super::unread(superblock, format_args!("map page {page}"), &error));
         }
     }

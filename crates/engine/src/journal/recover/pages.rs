@@ -2,7 +2,7 @@
 //! images.
 
 pub(super) use super::map_pages::{Loaded, load_map};
-use super::{Source, summary};
+use super::{RecoveryInput, summary};
 use crate::Result;
 use crate::copies::Deadline;
 use crate::create::buffer;
@@ -48,13 +48,13 @@ impl DoubleWritten {
 }
 
 /// Reads the double-write areas of all current devices.
-pub(super) async fn load_double_written<D: Device>(source: &Source<'_, D>) -> DoubleWritten {
+pub(super) async fn load_double_written<D: Device>(input: &RecoveryInput<'_, D>) -> DoubleWritten {
     let (mut pages, unread) = (BTreeMap::<u32, Vec<Box<[u8]>>>::new(), RefCell::default());
     let is_area = |region: &&Region| region.kind == RegionKind::DoubleWrite && !region.void;
-    for region in source.superblock.regions.iter().filter(is_area) {
+    for region in input.superblock.regions.iter().filter(is_area) {
         let (area, buffer) = ([(region.device, region.offset)], [buffer(region.len).await]);
         let count = (region.len / PAGE) as u32;
-        if read_group(source, &area, &buffer, (0, count), &unread).await != [true] {
+        if read_group(input, &area, &buffer, 0, count, &unread).await != [true] {
             continue;
         }
         buffer[0].with_bytes(|bytes| {
@@ -69,15 +69,16 @@ pub(super) async fn load_double_written<D: Device>(source: &Source<'_, D>) -> Do
 /// Reads pages of every image at once. Returns for each image whether its device was read. The first error of
 /// any page goes to `unread`.
 pub(super) async fn read_group<D: Device>(
-    source: &Source<'_, D>,
+    input: &RecoveryInput<'_, D>,
     images: &[(DeviceId, Bytes)],
     buffers: &[Buf],
-    (first, pages): (u32, u32),
+    first: u32,
+    pages: u32,
     unread: &RefCell<Option<io::Error>>,
 ) -> Vec<bool> {
     let len = PAGE * u64::from(pages);
     let reads = images.iter().zip(buffers).map(async |(&(device, offset), buffer)| {
-        let member = &source.members[device.index()];
+        let member = &input.members[device.index()];
         let at = offset + PAGE * u64::from(first);
         // Pages on a device that is not current may be older than the journal's tail.
         if !member.is_current() {
@@ -140,10 +141,10 @@ impl Spans {
 /// Reads the table of spans, if the volume has one. All spans of a page that is valid nowhere count as
 /// behind.
 pub(super) async fn load_intents<D: Device>(
-    source: &Source<'_, D>,
+    input: &RecoveryInput<'_, D>,
     double_written: &DoubleWritten,
 ) -> Result<Spans> {
-    let superblock = source.superblock;
+    let superblock = input.superblock;
     let copies = images(superblock, RegionKind::Intents);
     let mut spans = Spans::default();
     if copies.is_empty() {
@@ -155,7 +156,7 @@ pub(super) async fn load_intents<D: Device>(
         buffers.push(buffer(PAGE * u64::from(count)).await);
     }
     // The whole table is at most five pages.
-    let read = read_group(source, &copies, &buffers, (0, count), &RefCell::default()).await;
+    let read = read_group(input, &copies, &buffers, 0, count, &RefCell::default()).await;
     for page in 0..count {
         let decode = |bytes: &[u8]| {
             let mut found = Vec::new();
@@ -179,14 +180,14 @@ pub(super) async fn load_intents<D: Device>(
 }
 
 /// Returns the damage of one image, for a check: a sentence for each invalid page.
-pub(crate) async fn check_image<D: Device>(source: &Source<'_, D>, image: u8) -> Vec<String> {
-    let superblock = source.superblock;
+pub(crate) async fn check_image<D: Device>(input: &RecoveryInput<'_, D>, image: u8) -> Vec<String> {
+    let superblock = input.superblock;
     let (buf, mut problems) = (buffer(PAGE).await, Vec::new());
     // An adopted disk has no map, and the contents of a void image do not count.
     let Some(&Region { device, offset, .. }) = superblock.region(RegionKind::Map, image) else {
         return problems;
     };
-    if !source.members[device.index()].is_current() {
+    if !input.members[device.index()].is_current() {
         // Reported for the device, not for each page.
         return problems;
     }
@@ -194,15 +195,15 @@ pub(crate) async fn check_image<D: Device>(source: &Source<'_, D>, image: u8) ->
         map_page::decode(bytes, superblock.volume, page, superblock.copies, |_, _| ())
     };
     if superblock.has_map_summary() {
-        problems.extend(summary::check(source, image, (device, offset)).await);
+        problems.extend(summary::check(input, image, (device, offset)).await);
     }
     // Without a valid summary all pages are checked.
-    let groups = summary::load(source, &images(superblock, RegionKind::Map)).await;
+    let groups = summary::load(input, &images(superblock, RegionKind::Map)).await;
     let groups = groups.unwrap_or_else(|_| Groups::all(superblock.map_pages()));
     let group = [buffer(Arena::LARGEST).await];
     for run in groups.runs(GROUP) {
         let unread = RefCell::default();
-        read_group(source, &[(device, offset)], &group, (run.start, run.len() as u32), &unread).await;
+        read_group(input, &[(device, offset)], &group, run.start, run.len() as u32, &unread).await;
         let invalid: Vec<u32> = group[0].with_bytes(|bytes| {
             let numbered = run.clone().zip(bytes.chunks_exact(PAGE.as_usize()));
             numbered.filter(|(page, bytes)| decode(*page, bytes).is_err()).map(|(page, _)| page).collect()
@@ -210,7 +211,7 @@ pub(crate) async fn check_image<D: Device>(source: &Source<'_, D>, image: u8) ->
         for page in invalid {
             // Each invalid page is read again, alone, to describe its damage.
             let at = offset + PAGE * u64::from(page);
-            let read = source.members[device.index()].read(at, &buf, Deadline::Only).await;
+            let read = input.members[device.index()].read(at, &buf, Deadline::Only).await;
             let problem = match (read, buf.with_bytes(|bytes| decode(page, bytes))) {
                 (Err(error), _) => error.to_string(),
                 (Ok(()), Err(invalid)) => invalid.to_string(),

@@ -2,7 +2,7 @@
 //! become pending again, on top of the journal's entries of extents and blocks. The opening commits the
 //! changes before the volume serves.
 
-use super::{Mode, Source, corrupt, pages};
+use super::{Mode, RecoveryInput, corrupt, pages};
 use crate::Result;
 use crate::map::State;
 use crate::shape::Shape;
@@ -15,7 +15,7 @@ use braid_runtime::Device;
 use std::collections::BTreeMap;
 
 /// Changes of a log, in the order in which they were made.
-pub(crate) struct Changes {
+pub(crate) struct LoggedChanges {
     pub records: Vec<Record>,
     /// Newest journal batch that was durable.
     pub newest: u64,
@@ -24,29 +24,29 @@ pub(crate) struct Changes {
 /// Last entry of the log for each extent and block. Clean cached copies do not count, because only the warmth
 /// of the cache depends on them.
 #[derive(Default)]
-struct Last {
+struct LastEntries {
     extents: BTreeMap<ExtentId, Entry>,
     blocks: BTreeMap<BlockId, Option<Extra>>,
 }
 
 /// Slots that the journal names and the log does not.
 #[derive(Default)]
-pub(super) struct Left(Vec<SlotNumber>);
+pub(super) struct LeftSlots(Vec<SlotNumber>);
 
 /// Applies a log to a map whose slots have not been claimed yet. Returns the number of changed extents and
 /// blocks, or the reason why the log does not count.
 pub(super) fn apply<D: Device>(
-    source: &Source<'_, D>,
-    changes: &Changes,
+    input: &RecoveryInput<'_, D>,
+    changes: &LoggedChanges,
     spans: &pages::Spans,
     state: &mut State,
-) -> Result<std::result::Result<(u64, Left), String>> {
-    let shape = Shape::of(source.superblock);
-    let last = match last(source, changes, state) {
+) -> Result<std::result::Result<(u64, LeftSlots), String>> {
+    let shape = Shape::of(input.superblock);
+    let last = match last(input, changes, state) {
         Ok(last) => last,
         Err(why) => return Ok(Err(why)),
     };
-    let (mut count, mut left) = (0, Left::default());
+    let (mut count, mut left) = (0, LeftSlots::default());
     for (extent, entry) in last.extents {
         let before = state.map.get(extent);
         if before == entry {
@@ -62,10 +62,10 @@ pub(super) fn apply<D: Device>(
     for (block, extra) in last.blocks {
         match state.survive_block(block, extra) {
             Some(changed) => count += u64::from(changed),
-            None if source.mode == Mode::Repair => {}
+            None if input.mode == Mode::Repair => {}
             None => {
                 let text = format!("the pending log puts {block:?} into the place of another block");
-                return Err(corrupt(source.superblock, text));
+                return Err(corrupt(input.superblock, text));
             }
         }
     }
@@ -73,7 +73,7 @@ pub(super) fn apply<D: Device>(
 }
 
 /// Keeps the slots that extents have left taken until the changes are durable.
-pub(super) fn claim_left(state: &mut State, Left(slots): Left) {
+pub(super) fn claim_left_slots(state: &mut State, LeftSlots(slots): LeftSlots) {
     for slot in slots {
         if state.space.claim(slot) {
             state.retire(slot);
@@ -82,15 +82,15 @@ pub(super) fn claim_left(state: &mut State, Left(slots): Left) {
 }
 
 fn last<D: Device>(
-    source: &Source<'_, D>,
-    changes: &Changes,
+    input: &RecoveryInput<'_, D>,
+    changes: &LoggedChanges,
     state: &State,
-) -> std::result::Result<Last, String> {
-    let (superblock, shape) = (source.superblock, Shape::of(source.superblock));
-    let mut last = Last::default();
+) -> std::result::Result<LastEntries, String> {
+    let (superblock, shape) = (input.superblock, Shape::of(input.superblock));
+    let mut last = LastEntries::default();
     let is_there = |extra: &Extra| {
         let slot = state.space.locate(extra.slot);
-        slot.is_none_or(|slot| source.members[slot.device.index()].is_current())
+        slot.is_none_or(|slot| input.members[slot.device.index()].is_current())
     };
     for &record in &changes.records {
         match record {

@@ -4,9 +4,9 @@
 //! date. If copies left their places in an extent after the list, a dirty copy may be older than the home:
 //! such an extent is lost.
 
-use super::Source;
+use super::RecoveryInput;
 use super::cache_table::LoadedTables;
-use crate::journal::recent::Known;
+use crate::journal::recent::ListContents;
 use crate::map::State;
 use crate::shape::Shape;
 use braid_base::{BlockId, ExtentId};
@@ -22,18 +22,19 @@ impl LoadedTables {
     /// incomplete, or if an older version of Braid wrote the witness.
     pub fn restore<D: Device>(
         &mut self,
-        source: &Source<'_, D>,
-        (witness, known): (&Witness, Option<&Known>),
+        input: &RecoveryInput<'_, D>,
+        witness: &Witness,
+        contents: Option<&ListContents>,
         state: &mut State,
     ) -> Vec<ExtentId> {
         // A volume with an adopted disk has a table of its dirty spans. After a shutdown the tables are
         // complete.
-        if source.clean || source.superblock.adopted().is_some() {
+        if input.clean || input.superblock.adopted().is_some() {
             return Vec::new();
         }
-        let shape = Shape::of(source.superblock);
-        if let Some((recent, known)) = witness.recent.as_ref().zip(known) {
-            let blocks = known.blocks.iter().filter(|(block, _)| block.0 < shape.blocks());
+        let shape = Shape::of(input.superblock);
+        if let Some((recent, contents)) = witness.recent.as_ref().zip(contents) {
+            let blocks = contents.blocks.iter().filter(|(block, _)| block.0 < shape.blocks());
             // Old places are emptied first, before other blocks take them.
             for &(block, _) in blocks.clone() {
                 self.replay(state, recent.batch, block, None);
@@ -41,13 +42,13 @@ impl LoadedTables {
             for &(block, now) in blocks {
                 let is_there = |extra: &Extra| {
                     let slot = state.space.locate(extra.slot);
-                    slot.is_some_and(|slot| source.members[slot.device.index()].is_current())
+                    slot.is_some_and(|slot| input.members[slot.device.index()].is_current())
                 };
                 self.replay(state, recent.batch, block, now.filter(is_there));
             }
         }
         let is_whole = match &witness.recent {
-            Some(recent) => recent.pages == 0 || known.is_some(),
+            Some(recent) => recent.pages == 0 || contents.is_some(),
             None => true,
         };
         let is_known = is_whole && witness.left.is_some();

@@ -4,7 +4,7 @@
 //! the map are read, and a page that was never written is damage.
 
 use super::pages::{PAGE, read_group};
-use super::{Mode, Source};
+use super::{Mode, RecoveryInput};
 use crate::Result;
 use crate::create::buffer;
 use crate::map::Groups;
@@ -17,19 +17,22 @@ use std::cell::RefCell;
 ///
 /// # Errors
 /// `Io` if no summary is valid and a page could not be read, unless the volume is repaired.
-pub(super) async fn load<D: Device>(source: &Source<'_, D>, images: &[(DeviceId, Bytes)]) -> Result<Groups> {
-    let (superblock, pages) = (source.superblock, source.superblock.map_pages());
+pub(super) async fn load<D: Device>(
+    input: &RecoveryInput<'_, D>,
+    images: &[(DeviceId, Bytes)],
+) -> Result<Groups> {
+    let (superblock, pages) = (input.superblock, input.superblock.map_pages());
     if !superblock.has_map_summary() {
         return Ok(Groups::all(pages));
     }
     let unread = RefCell::new(None);
-    let found = read(source, images, &unread).await;
+    let found = read(input, images, &unread).await;
     let is_valid = found.iter().flatten();
     let newest = is_valid.max_by_key(|summary| (summary.sequence, summary.written().count())).cloned();
     let is_stale = found.iter().any(|found| found.is_none() || *found != newest);
     match (newest, unread.take()) {
         (Some(newest), _) => Ok(Groups::of(pages, newest, is_stale)),
-        (None, Some(error)) if source.mode == Mode::Strict => {
+        (None, Some(error)) if input.mode == Mode::Strict => {
             Err(super::unread(superblock, format_args!("the summary of the map"), &error))
         }
         (None, _) => Ok(Groups::of(pages, Summary::of_all(pages), true)),
@@ -38,16 +41,16 @@ pub(super) async fn load<D: Device>(source: &Source<'_, D>, images: &[(DeviceId,
 
 /// Reads both pages of each image; none for an invalid page. An error goes to `unread`.
 async fn read<D: Device>(
-    source: &Source<'_, D>,
+    input: &RecoveryInput<'_, D>,
     images: &[(DeviceId, Bytes)],
     unread: &RefCell<Option<std::io::Error>>,
 ) -> Vec<Option<Summary>> {
-    let (superblock, pages) = (source.superblock, source.superblock.map_pages());
+    let (superblock, pages) = (input.superblock, input.superblock.map_pages());
     let mut buffers = Vec::new();
     for _ in images {
         buffers.push(buffer(PAGE * u64::from(map_summary::PAGES)).await);
     }
-    let read = read_group(source, images, &buffers, (pages, map_summary::PAGES), unread).await;
+    let read = read_group(input, images, &buffers, pages, map_summary::PAGES, unread).await;
     let mut found = Vec::new();
     for (buffer, is_read) in buffers.iter().zip(read) {
         buffer.with_bytes(|bytes| {
@@ -62,12 +65,12 @@ async fn read<D: Device>(
 
 /// Returns the damage of the summary behind one image, for a check: a sentence for each invalid page.
 pub(super) async fn check<D: Device>(
-    source: &Source<'_, D>,
+    input: &RecoveryInput<'_, D>,
     image: u8,
     place: (DeviceId, Bytes),
 ) -> Vec<String> {
-    let (pages, device) = (source.superblock.map_pages(), place.0);
-    let found = read(source, &[place], &RefCell::default()).await;
+    let (pages, device) = (input.superblock.map_pages(), place.0);
+    let found = read(input, &[place], &RefCell::default()).await;
     let invalid = (pages..).zip(found).filter(|(_, found)| found.is_none()).map(|(number, _)| {
         let at = place.1 + PAGE * u64::from(number);
         format!("map image {image} on {device}: the summary at byte {} is damaged", at.0)

@@ -3,7 +3,7 @@
 //! Witness and journal judge each other. A journal that ends before a batch that the witness names has lost
 //! batches. A witness that is older than the page that the journal's proof names has lost pages.
 
-use super::{Mode, Recovery, Source, corrupt, unread};
+use super::{Mode, Recovery, RecoveryInput, corrupt, unread};
 use crate::copies::Deadline;
 use crate::create::buffer;
 use crate::journal::images;
@@ -38,15 +38,15 @@ impl Pages {
 
 /// Reads the pages on each current device without a ring in use.
 pub(super) async fn read<D: Device>(
-    source: &Source<'_, D>,
+    input: &RecoveryInput<'_, D>,
     has_ring: impl Fn(DeviceId) -> bool,
 ) -> Vec<Pages> {
     let mut all = Vec::new();
-    if source.superblock.copies > 1 {
+    if input.superblock.copies > 1 {
         return all;
     }
-    for (device, offset) in images(source.superblock, RegionKind::Proof) {
-        let member = &source.members[device.index()];
+    for (device, offset) in images(input.superblock, RegionKind::Proof) {
+        let member = &input.members[device.index()];
         if !member.is_current() || has_ring(device) {
             continue;
         }
@@ -57,7 +57,7 @@ pub(super) async fn read<D: Device>(
                 pages.unread = Some(error);
                 continue;
             }
-            match buf.with_bytes(|bytes| witness::decode(bytes, source.superblock.volume)) {
+            match buf.with_bytes(|bytes| witness::decode(bytes, input.superblock.volume)) {
                 Ok(witness) => pages.newest = pages.newest.max(Some(witness)),
                 Err(Invalid::Absent) => {}
                 Err(wrong) => pages.invalid.push((page, wrong)),
@@ -77,9 +77,9 @@ pub(super) fn newest(all: &[Pages]) -> Option<(DeviceId, &Witness)> {
 /// that may be newer is refused. A repair continues without that page, and returns a warning as the second
 /// value.
 pub(super) async fn read_without_journal<D: Device>(
-    source: &Source<'_, D>,
+    input: &RecoveryInput<'_, D>,
 ) -> Result<(Option<(DeviceId, Witness)>, Option<String>)> {
-    let all = read(source, |_| false).await;
+    let all = read(input, |_| false).await;
     let newest = newest(&all).map(|(device, witness)| (device, witness.clone()));
     let why = |pages: Pages| {
         let not_valid = |wrong: &Invalid| io::Error::new(io::ErrorKind::InvalidData, wrong.to_string());
@@ -88,15 +88,15 @@ pub(super) async fn read_without_journal<D: Device>(
     };
     let doubt = all.into_iter().rev().find_map(why);
     // After a shutdown the map image is complete.
-    let Some((device, error)) = doubt.filter(|_| !source.clean) else { return Ok((newest, None)) };
-    if source.mode == Mode::Strict && error.kind() == io::ErrorKind::InvalidData {
+    let Some((device, error)) = doubt.filter(|_| !input.clean) else { return Ok((newest, None)) };
+    if input.mode == Mode::Strict && error.kind() == io::ErrorKind::InvalidData {
         let what =
             format_args!("no page of the witness of the lost journal, on {device}, is valid ({error})");
-        return Err(corrupt(source.superblock, what));
+        return Err(corrupt(input.superblock, what));
     }
-    if source.mode == Mode::Strict {
+    if input.mode == Mode::Strict {
         let what = format_args!("the witness of the lost journal, on {device},");
-        return Err(unread(source.superblock, what, &error));
+        return Err(unread(input.superblock, what, &error));
     }
     let warning = format!(
         "the witness of the lost journal could not be read from {device} ({error}): data flushed since the \
@@ -108,13 +108,14 @@ pub(super) async fn read_without_journal<D: Device>(
 /// Refuses a journal that ends before a durable batch. A repair continues with a warning. Returns the newest
 /// batch that was promised.
 pub(super) fn refuse_lost_batches<D: Device>(
-    source: &Source<'_, D>,
+    input: &RecoveryInput<'_, D>,
     journal: DeviceId,
     newest: u64,
-    (witness, recovery): (Option<(DeviceId, &Witness)>, &mut Recovery),
+    witness: Option<(DeviceId, &Witness)>,
+    recovery: &mut Recovery,
 ) -> Result<u64> {
     let by_device = witness.map_or(0, |(_, witness)| witness.promised);
-    let promised = by_device.max(source.noted);
+    let promised = by_device.max(input.noted);
     if promised <= newest || planted(Bug::WitnessIgnored) {
         return Ok(newest);
     }
@@ -122,14 +123,14 @@ pub(super) fn refuse_lost_batches<D: Device>(
         Some((device, _)) if by_device == promised => device.to_string(),
         _ => "this host".to_owned(),
     };
-    let name = &source.superblock.name;
+    let name = &input.superblock.name;
     let text = format!(
         "the journal of volume '{name}' on {journal} lacks {} batch(es) that were promised: it ends with \
          batch {newest}, and {by} has recorded batch {promised}; {journal} has lost acknowledged durable \
          writes, or was restored to an older state",
         promised - newest
     );
-    if source.mode == Mode::Strict {
+    if input.mode == Mode::Strict {
         let remedy = format!(
             "bring the device back in its former state, or continue with the present data: braid check \
              {name} --repair; replace {journal}, or disable its write cache"
@@ -150,19 +151,20 @@ pub(super) fn refuse_lost_batches<D: Device>(
 /// - A torn page in the place of the named page, if the named page was alone: the next page overwrote it.
 /// - A device without any page: the device was replaced, and has no page of the witness yet.
 pub(super) fn refuse_lost_witness<D: Device>(
-    source: &Source<'_, D>,
+    input: &RecoveryInput<'_, D>,
     journal: DeviceId,
     named: Option<(u64, Witnessed)>,
-    (all, recovery): (&[Pages], &mut Recovery),
+    all: &[Pages],
+    recovery: &mut Recovery,
 ) -> Result<()> {
-    let superblock = source.superblock;
+    let superblock = input.superblock;
     let Some((epoch, page)) = named else { return Ok(()) };
     let Some(pages) = all.iter().find(|pages| pages.device == page.device) else { return Ok(()) };
     let is_new =
         |found: &Witness| (found.epoch, found.number.saturating_add(1)) >= (epoch, u64::from(page.number));
     let may_be_torn =
         page.alone && pages.invalid.iter().any(|(place, _)| *place == u64::from(page.number) % proof::PAGES);
-    let is_compared = page.number > 1 && superblock.adopted().is_none() && !source.clean;
+    let is_compared = page.number > 1 && superblock.adopted().is_none() && !input.clean;
     if !is_compared
         || may_be_torn
         || pages.newest.as_ref().is_some_and(is_new)
@@ -196,7 +198,7 @@ pub(super) fn refuse_lost_witness<D: Device>(
         }
         (None, None, None) => return Ok(()),
     };
-    if source.mode == Mode::Strict {
+    if input.mode == Mode::Strict {
         return Err(error);
     }
     recovery.warnings.push(format!("{text}; {LOST}"));

@@ -1,6 +1,6 @@
 //! Extra copies during recovery: block slots are filled from pages and journal, in any order.
 
-use super::{Extras, State};
+use super::{CellState, Extras};
 use braid_base::{BlockId, DeviceId};
 use braid_format::SlotNumber;
 use braid_format::journal::Extra;
@@ -19,9 +19,9 @@ impl Extras {
                 None => return false,
             },
         };
-        let state = if extra.dirty { State::Dirty } else { State::Clean };
+        let state = if extra.dirty { CellState::Dirty } else { CellState::Clean };
         match self.entry(cell) {
-            (None, State::Free) => {
+            (None, CellState::Free) => {
                 self.groups[(cell / self.places) as usize].used += 1;
                 self.devices[device.index()].taken += 1;
                 self.set_entry(cell, Some(block), state);
@@ -46,7 +46,7 @@ impl Extras {
     pub fn unload(&mut self, slot: SlotNumber, place: u16) {
         let cell = self.cell_at(slot, place).expect("a block slot that is emptied was filled");
         self.unchain(cell);
-        self.set_entry(cell, None, State::Free);
+        self.set_entry(cell, None, CellState::Free);
         let group = &mut self.groups[(cell / self.places) as usize];
         group.used -= 1;
         self.devices[group.device.index()].taken -= 1;
