@@ -306,8 +306,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         start + piece.range.start..start + piece.range.end
     }
 
-    /// Makes an undecided piece equal: with the home's bytes, or with the second copy's bytes if
-    /// the home cannot be read. The caller holds the extent's exclusive lock.
+    /// Makes an undecided piece equal: with the home's bytes, or with the second copy's bytes if the home
+    /// cannot be read. The caller holds the extent's exclusive lock.
     pub async fn copy_undecided(
         self: &Rc<Self>,
         piece: &Piece,

@@ -24,12 +24,12 @@ pub const READ_AHEAD: Bytes = Bytes(32 << 20);
 pub(crate) struct Ahead {
     /// `None` if read-ahead is off.
     arena: Option<Arena>,
-    parts: HashMap<ExtentId, AheadPiece, FixedState>,
+    parts: HashMap<ExtentId, AheadPart, FixedState>,
     /// Parts in order of arrival: the oldest part is evicted first.
     came: Lru<ExtentId>,
 }
 
-struct AheadPiece {
+struct AheadPart {
     range: Range<Bytes>,
     request: Rc<AheadRequest>,
     /// `None` until the device has read the bytes.
@@ -113,7 +113,7 @@ impl Ahead {
         if self.parts.is_empty() {
             return None;
         }
-        let AheadPiece { range, request, bytes } = self.parts.get(&piece.extent)?;
+        let AheadPart { range, request, bytes } = self.parts.get(&piece.extent)?;
         let bytes = bytes.as_ref().filter(|_| holds(range, &piece.range))?;
         let start = piece.range.start - range.start;
         into.copy_from(Bytes::ZERO, &bytes.slice(start..start + piece.len()));
@@ -148,7 +148,7 @@ impl Ahead {
     pub fn expect(&mut self, piece: &Piece, request: &Rc<AheadRequest>) {
         self.drop_part(piece.extent);
         let (range, request) = (piece.range.clone(), request.clone());
-        self.parts.insert(piece.extent, AheadPiece { range, request, bytes: None });
+        self.parts.insert(piece.extent, AheadPart { range, request, bytes: None });
     }
 
     /// Stores the bytes of a piece at the end of its request; `None` drops the part. Ignored if the part was
@@ -174,7 +174,7 @@ impl Ahead {
         if self.parts.is_empty() {
             return;
         }
-        let Some(AheadPiece { range, bytes, .. }) = self.parts.get_mut(&piece.extent) else { return };
+        let Some(AheadPart { range, bytes, .. }) = self.parts.get_mut(&piece.extent) else { return };
         let Some(bytes) = bytes else { return self.drop_part(piece.extent) };
         let (before, after) = (range.start..piece.range.start, piece.range.end..range.end);
         let len = |part: &Range<Bytes>| part.end.saturating_sub(part.start);
