@@ -1,4 +1,4 @@
-//! Arguments by name, each as the text that the command line would take.
+//! Arguments by name, each as a text of the command line.
 
 use crate::failure::{bad_argument, exception};
 use braid_base::DeviceClass;
@@ -9,26 +9,26 @@ use std::fmt::Display;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Arguments that were given, by name. Each that is read is taken out.
+/// Given arguments by name. Reading an argument removes it from the map.
 pub struct Arguments<'py> {
     py: Python<'py>,
     texts: BTreeMap<String, String>,
 }
 
 impl<'py> Arguments<'py> {
-    /// Arguments that nobody has looked at.
+    /// Arguments not read yet.
     pub fn new(py: Python<'py>, texts: BTreeMap<String, String>) -> Arguments<'py> {
         Arguments { py, texts }
     }
 
-    /// The value of `name`, where it was given.
+    /// Value of `name`, if given.
     pub fn take<T: FromStr<Err: Display>>(&mut self, name: &str) -> PyResult<Option<T>> {
         let Some(text) = self.texts.remove(name) else { return Ok(None) };
         let value = text.parse().map_err(|e| bad_argument(self.py, format!("{name}={text}: {e}")))?;
         Ok(Some(value))
     }
 
-    /// The whole number `name`, where it was given.
+    /// Whole number `name`, if given.
     pub fn number<T: FromStr>(&mut self, name: &str) -> PyResult<Option<T>> {
         let Some(text) = self.texts.remove(name) else { return Ok(None) };
         let wrong = |_| {
@@ -51,7 +51,7 @@ impl<'py> Arguments<'py> {
         self.choice(name, &[("True", true), ("False", false)]).map(|on| on.unwrap_or(false))
     }
 
-    /// The value of `name` out of a few, where it was given.
+    /// Value of `name`, one of `choices`, if given.
     pub fn choice<T: Copy>(&mut self, name: &str, choices: &[(&str, T)]) -> PyResult<Option<T>> {
         let Some(text) = self.texts.remove(name) else { return Ok(None) };
         let found = choices.iter().find(|(choice, _)| *choice == text);
@@ -60,7 +60,7 @@ impl<'py> Arguments<'py> {
         Ok(Some(found.ok_or_else(wrong)?.1))
     }
 
-    /// Refuses what nobody has taken.
+    /// Refuses arguments not read by now.
     pub fn end(mut self) -> PyResult<()> {
         match self.texts.pop_first() {
             None => Ok(()),
@@ -69,7 +69,7 @@ impl<'py> Arguments<'py> {
     }
 }
 
-/// The setup that the arguments of `simulate` describe.
+/// Setup described by the arguments of `simulate`.
 pub fn setup(
     py: Python<'_>,
     ssds: &[String],

@@ -1,4 +1,4 @@
-//! Failures as Python's exceptions, with the text that the command line would show.
+//! Failures as exceptions of Python, with the text of the command line.
 
 use braid_lab::{Error, ErrorKind};
 use pyo3::prelude::*;
@@ -23,7 +23,7 @@ pub fn exception(py: Python<'_>, failure: &Error) -> PyErr {
     raise().map_or_else(|error| error, PyErr::from_value)
 }
 
-/// The exception for an argument that asks for what cannot be.
+/// The exception for an impossible argument.
 pub fn bad_argument(py: Python<'_>, message: String) -> PyErr {
     exception(py, &Error::new(ErrorKind::Setup, message))
 }

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-/// All experiments that are built in, as JSON: declarations with the fields of a file in TOML.
+/// All built-in experiments as JSON: declarations with the fields of a file in TOML.
 #[pyfunction]
 pub fn lab_experiments() -> String {
     serde_json::to_string(&all()).expect("declarations are plain data")
@@ -22,7 +22,7 @@ type Given = (u64, Option<u32>, bool, Option<usize>, Option<PathBuf>, bool);
 /// Runs experiments, by name or declared in JSON, and gives their studies as JSON.
 ///
 /// About ten times a second `progress` is called with simulations that have ended, simulations in all, and
-/// seconds left. An exception that it raises, or a signal's, ends the simulations.
+/// seconds left. An exception raised by `progress` or by a signal ends the simulations.
 #[pyfunction]
 pub fn lab_run(
     py: Python<'_>,

@@ -1,8 +1,8 @@
-//! The native part of the Python package `braid`: what Python cannot do itself.
+//! The native part of the Python package `braid`.
 //!
-//! It reads arguments as the command line does, lets the lab simulate while other threads of Python run, and
-//! reads traces into columns. What is convenient (products of arguments, columns of results, the classes of
-//! exceptions) is Python, in `braid/`. A result crosses as the JSON that `braid simulate --json` prints, so
+//! Reads arguments as the command line does, runs the lab's simulations beside other threads of Python, and
+//! reads traces into columns. Conveniences (products of arguments, columns of results, classes of
+//! exceptions) are Python, in `braid/`. A result crosses as the JSON of `braid simulate --json`, therefore
 //! the two cannot differ; a trace crosses as NumPy arrays that take over the memory of Rust's vectors.
 
 mod arguments;

@@ -17,7 +17,7 @@ use pyo3::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
-/// How a class of policies, or what else returns one when it is called, makes a policy for each simulation.
+/// A class of policies, or another callable: its call makes a policy for each simulation.
 pub fn made(class: Py<PyAny>, raised: Raised) -> MadePolicy {
     MadePolicy::new(move || {
         let mut made = None;
@@ -30,24 +30,24 @@ pub fn made(class: Py<PyAny>, raised: Raised) -> MadePolicy {
     })
 }
 
-/// A policy in Python, and what it need not keep itself.
+/// A policy in Python, with the state kept on its behalf.
 struct InPython {
     object: Py<PyAny>,
     name: &'static str,
     raised: Raised,
-    /// Which of the optional questions it answers.
+    /// Optional questions answered by the policy.
     completed: bool,
     done: bool,
     extra_changed: bool,
     evicts: bool,
-    /// The extra copies there are, with the number under which each stands in `queues`.
+    /// Present extra copies, with the number of each in `queues`.
     extras: BTreeMap<BlockId, (ExtraCopy, u64)>,
     /// By device: extra copies in the order in which they were made.
     queues: Vec<BTreeSet<(u64, BlockId)>>,
     count: u64,
 }
 
-/// Names of classes, which last as long as the process: one for each class.
+/// Names of classes, kept until the process ends: one for each class.
 static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
 
 fn lasting(name: String) -> &'static str {
@@ -243,7 +243,7 @@ fn known(device: DeviceId, devices: &[DeviceView]) -> PyResult<()> {
     )))
 }
 
-/// Refuses a move of what is not there.
+/// Refuses a move of data without a home.
 fn check(job: &braid_policy::Move, view: &View) -> PyResult<()> {
     let extents = view.homes.extents();
     let range = match job {
@@ -267,7 +267,7 @@ fn check(job: &braid_policy::Move, view: &View) -> PyResult<()> {
     Ok(())
 }
 
-/// Bytes that a guest asks for, and where they lie.
+/// Bytes of a guest's request, and their place.
 #[pyclass(frozen, get_all, name = "Occasion", module = "braid")]
 pub struct Shown {
     kind: &'static str,
@@ -345,7 +345,7 @@ struct VolumeView {
 }
 
 impl VolumeView {
-    /// On the path of a request: without what takes longer in a larger volume.
+    /// View on the path of a request: without questions whose cost grows with the volume.
     fn bare(view: &View) -> VolumeView {
         let device = |view| Python::attach(|py| Py::new(py, Device::of(view)));
         VolumeView {
@@ -389,13 +389,13 @@ impl Placement {
         Placement(braid_policy::Placement::on(DeviceId(device)))
     }
 
-    /// The blocks that are read get a copy on this device.
+    /// The read blocks get a copy on this device.
     #[staticmethod]
     fn cached(device: u16) -> Placement {
         Placement(braid_policy::Placement::cached(Some(DeviceId(device))))
     }
 
-    /// The write goes to a copy on this device alone, which is dirty then.
+    /// The write goes to a copy on this device alone; the copy is then dirty.
     #[staticmethod]
     fn write_back(device: u16) -> Placement {
         Placement(braid_policy::Placement::write_back(DeviceId(device)))
@@ -424,7 +424,7 @@ impl Move {
         Move(braid_policy::Move::Migrate { extent: ExtentId(extent), target: DeviceId(target) })
     }
 
-    /// The blocks that a range covers whole get clean copies.
+    /// Blocks covered whole by a range get clean copies.
     #[staticmethod]
     fn promote(start: u64, length: u64, target: u16) -> PyResult<Move> {
         Ok(Move(braid_policy::Move::Promote { range: range(start, length)?, target: DeviceId(target) }))

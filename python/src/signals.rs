@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 pub struct Raised(Arc<Mutex<Option<PyErr>>>);
 
 impl Raised {
-    /// Takes the interpreter, and calls `look` unless one was raised before. Whether to go on.
+    /// Takes the interpreter, and calls `look` unless an exception was raised before. Returns whether to continue.
     pub fn go_on(&self, look: impl FnOnce(Python<'_>) -> PyResult<()>) -> bool {
         let mut raised = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if raised.is_none() {
@@ -19,7 +19,7 @@ impl Raised {
         raised.is_none()
     }
 
-    /// Raises it, where there is one.
+    /// Raises the exception, if there is one.
     pub fn raise(&self) -> PyResult<()> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take().map_or(Ok(()), Err)
     }
@@ -36,7 +36,7 @@ pub struct Interruptible<R> {
 }
 
 impl<R> Interruptible<R> {
-    /// `source`, ended early by what `raised` holds then.
+    /// `source`, ended early by the exception in `raised`.
     pub fn new(source: R, raised: Raised) -> Interruptible<R> {
         Interruptible { source, raised, looked: Instant::now() }
     }

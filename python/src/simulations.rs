@@ -16,9 +16,9 @@ type Given = (Vec<String>, Vec<String>, BTreeMap<String, String>, Option<Py<PyAn
 /// Simulates setups on `threads` threads. Gives, for each, None and the result as JSON, or the name of an
 /// exception's class and its text.
 ///
-/// About ten times a second `progress` is called with simulations that have ended, simulations in all,
-/// requests begun, seconds simulated, the part that is done (None if it is not known), and seconds since the
-/// beginning. An exception that it raises, or a signal's, ends the simulations.
+/// About ten times a second `progress` is called with ended simulations, all simulations,
+/// requests begun, seconds simulated, the completed share (None if unknown), and seconds since the
+/// beginning. An exception raised by `progress` or by a signal ends the simulations.
 #[pyfunction]
 pub fn sweep(
     py: Python<'_>,

@@ -45,7 +45,7 @@ fn read_options(py: Python<'_>, texts: BTreeMap<String, String>) -> PyResult<Opt
     Ok(options)
 }
 
-/// A trace in memory: a column for each field of a record, and what there is to say of the whole.
+/// A trace in memory: a column for each field of a record, and a summary.
 #[derive(Default)]
 struct Columns {
     at: Vec<i64>,

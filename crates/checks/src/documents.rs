@@ -6,7 +6,7 @@
 //! | `ARCHITECTURE.md` | 2,000 words; a glossary of at most 40 terms |
 //! | a page of `docs/design/` | 600 words |
 //! | `CHANGELOG.md` | 60 lines for the newest release |
-//! | all of these | lines of at most 110 columns, but for tables and code; of a link its text counts |
+//! | all of the above | lines of at most 110 columns, except tables and code; a link counts with its text |
 
 use std::fs;
 use std::path::Path;
@@ -15,9 +15,9 @@ use std::path::Path;
 const README_LINES: usize = 130;
 /// Words of `ARCHITECTURE.md`, as `wc -w` counts them. Longer text belongs in `docs/design/`.
 const ARCHITECTURE_WORDS: usize = 2000;
-/// Words of a page about one mechanism: a page with more words describes two.
+/// Words of a page about a mechanism: a longer page describes two.
 const DESIGN_WORDS: usize = 600;
-/// Lines of the changelog for its newest release: one for each change that a user notices.
+/// Lines of the changelog for its newest release: a line for each change noticed by users.
 const RELEASE_LINES: usize = 60;
 /// Terms of the glossary: a reader has to learn all terms.
 const GLOSSARY_TERMS: usize = 40;

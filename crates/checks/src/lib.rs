@@ -2,15 +2,17 @@
 //!
 //! ```text
 //! documents.rs  links of the documents, and how long these may be
-//! layers.rs     which crate may import which: the table, and the comparison with the crate graph
-//! licences.rs   under which licences everything that is linked may stand
-//! names.rs      one definition of a type's name in a crate; no tuple parameters
-//! rooms.rs      which room of a crate may import which, and no circles of files
-//! style.rs      length of files, names of rooms, what is left to do
+//! language.rs   terms instead of pronouns in comments, and columns of their lines
+//! layers.rs     imports allowed between crates: the table, and the comparison with the crate graph
+//! licences.rs   allowed licences of linked crates
+//! names.rs      a type's name is defined once in a crate; no tuple parameters
+//! rooms.rs      imports allowed between the rooms of a crate, and no circles of files
+//! style.rs      length of files, names of rooms, marks of open work
 //! ```
 #![forbid(unsafe_code)]
 
 mod documents;
+mod language;
 mod layers;
 mod licences;
 mod names;
@@ -19,6 +21,7 @@ mod style;
 mod workspace;
 
 pub use documents::documents;
+pub use language::language;
 pub use layers::layering;
 pub use licences::licensing;
 pub use names::{names, parameters};

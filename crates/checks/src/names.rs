@@ -1,13 +1,13 @@
 //! Names: a type's name is defined once in a crate, and a function has no tuple parameter.
 //!
-//! The name of a type then has one meaning wherever a reader meets the name. A tuple pattern hides several
-//! parameters in one: each part is a parameter of its own, or all are fields of a struct.
+//! The name of a type then has a single meaning. A tuple pattern hides several
+//! parameters: each part is a parameter, or all parts are fields of a struct.
 
 use crate::style::rust_files;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Names that say the place of a type in the shape of its module: the crate, the names, and the shape.
+/// Names for the place of a type in the shape of its module: the crate, the names, and the shape.
 const SHAPES: &[(&str, &[&str], &str)] = &[
     ("cli", &["Arguments", "Report"], "each command has its arguments, and its answer as JSON"),
     ("format", &["Raw", "RawEntry"], "each structure on disk has its bytes, private to its module"),
@@ -41,7 +41,7 @@ pub fn parameters(root: &Path) -> Vec<String> {
     files.flat_map(|(file, text)| tuple_parameters(&file, &code(&text))).collect()
 }
 
-/// Names that the files of a crate define more than once, with all places of each.
+/// Names defined more than once in a crate, with all places of each.
 fn repeated(name: &str, files: &[(String, String)]) -> Vec<String> {
     let mut places: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for (file, text) in files {
@@ -64,7 +64,7 @@ fn repeated(name: &str, files: &[(String, String)]) -> Vec<String> {
         .collect()
 }
 
-/// The type that a line of code defines. An indented `type` is an associated type: it defines no name.
+/// The type defined by a line of code. An indented `type` is an associated type, and defines no name.
 fn defined(line: &str) -> Option<&str> {
     let (indented, line) = (line.starts_with(' '), line.trim_start());
     let item = match line.strip_prefix("pub") {
@@ -79,7 +79,7 @@ fn defined(line: &str) -> Option<&str> {
     (is_type && name.starts_with(char::is_uppercase)).then_some(name)
 }
 
-/// Functions in a file's code with a parameter that is a tuple.
+/// Functions in a file's code with a tuple as parameter.
 fn tuple_parameters(file: &str, text: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     for (at, _) in text.match_indices("fn ") {
@@ -128,7 +128,7 @@ fn is_tuple(parameter: &str) -> bool {
     parameter.trim_start_matches('&').starts_with('(')
 }
 
-/// Code without the test modules in it: their lines are empty.
+/// Code without test modules: the lines of tests are empty.
 fn without_tests(code: &str) -> String {
     let (mut kept, mut is_test) = (String::new(), false);
     let mut lines = code.lines().peekable();

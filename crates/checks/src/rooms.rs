@@ -2,7 +2,7 @@
 //! and no files import each other in a circle. Tests are free: a test may combine the rooms.
 //!
 //! The check reads paths that begin with `crate`, `self`, `super` or a child module, in `use` and elsewhere,
-//! and follows a re-exported name to the file that defines it. `lib.rs` belongs to no room.
+//! and follows a re-exported name to the file of the definition. `lib.rs` belongs to no room.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
@@ -45,7 +45,7 @@ pub fn rooms(root: &Path) -> Vec<String> {
 type Module = Vec<String>;
 /// Code of each file, without tests and comments.
 type Code = BTreeMap<Module, String>;
-/// Files that each file imports.
+/// Files imported by each file.
 type Imports = BTreeMap<Module, BTreeSet<Module>>;
 
 fn read(folder: &Path, parent: &Module, into: &mut Code) {
@@ -62,7 +62,7 @@ fn read(folder: &Path, parent: &Module, into: &mut Code) {
     }
 }
 
-/// Removes tests, which stand at the end, and comments.
+/// Removes comments, and tests, which stand at the end.
 fn code_of(text: &str) -> String {
     let tests = text.find("\n#[cfg(test)]\nmod ").unwrap_or(text.len());
     let is_code = |line: &&str| !line.trim_start().starts_with("//");
@@ -91,7 +91,7 @@ fn check(floors: &Floors, code: &Code) -> Vec<String> {
     wrong
 }
 
-/// Imports of a higher room, and known imports that are gone.
+/// Imports of a higher room, and known imports without an occurrence.
 fn upward(floors: &Floors, imports: &Imports) -> Vec<String> {
     let floor = |room: &str| floors.rooms.iter().position(|known| *known == room);
     let (mut wrong, mut present) = (Vec::new(), BTreeSet::new());
@@ -128,7 +128,7 @@ fn imports(code: &Code) -> Imports {
 /// Longest chain of re-exports.
 const DEEPEST: u32 = 8;
 
-/// Finds the file that defines the item of a path; `None` for another crate's item.
+/// Finds the file with the definition of a path's item; `None` for an item of another crate.
 fn resolve(
     uses: &BTreeMap<&Module, Vec<Vec<String>>>,
     from: &Module,

@@ -1,6 +1,8 @@
 //! The checks, applied to this source.
 
-use braid_checks::{documents, layering, licensing, metadata, names, parameters, rooms, root, style};
+use braid_checks::{
+    documents, language, layering, licensing, metadata, names, parameters, rooms, root, style,
+};
 
 fn expect_none(wrong: &[String]) {
     assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
@@ -40,4 +42,9 @@ fn functions_have_no_tuple_parameters() {
 #[test]
 fn documents_are_short_and_links_resolve() {
     expect_none(&documents(&root()));
+}
+
+#[test]
+fn comments_use_terms_and_fit_a_page() {
+    expect_none(&language(&root()));
 }

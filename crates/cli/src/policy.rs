@@ -18,7 +18,7 @@ Examples:
   braid policy vault
   braid policy vault wardrop,period=1s
   braid policy vault static,ssd=80%
-  braid policy vault exclusive,cache=40%
+  braid policy vault exclusive,cache=20%
 
 JSON: name, policy.")]
 pub struct Arguments {

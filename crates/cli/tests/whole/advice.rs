@@ -92,7 +92,7 @@ fn printed_import_command_restores_a_forgotten_volume() {
     });
     assert_eq!(daemon.terminate().status, 0);
     let said = machine.ok(&["forget", "vault"]);
-    let printed = said.split("have it back: ").nth(1).unwrap().trim();
+    let printed = said.split("to import it again: ").nth(1).unwrap().trim();
     // Run in a shell, because a shell removes the quotes.
     let braid = env!("CARGO_BIN_EXE_braid");
     let mut shell = std::process::Command::new("sh");
