@@ -29,7 +29,7 @@ pub(super) fn log_recovery(name: &VolumeName, recovery: &Recovery) {
     if *flush_had_failed {
         tracing::error!(
             "a flush of volume '{name}' had failed before its daemon died: writes since the last good flush \
-             may be lost, and the first flush of a guest fails to report the loss"
+             may be lost, and an error of the first flush reports the loss"
         );
     }
     if !lost.is_empty() {

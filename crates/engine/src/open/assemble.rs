@@ -409,7 +409,7 @@ fn finish<D>(assembled: Assembled<D>, states: &[DeviceState], allowed: Lacking) 
         return refuse(
             ErrorKind::Degraded,
             format!(
-                "volume '{}' lacks {lacks}, which alone has its {kind}: the other device's {kind} is void after a read error; bring the device back \
+                "volume '{}' lacks {lacks}, which alone has its {kind}: the other device's {kind} is void after a failed write; bring the device back \
                  (nothing was changed)",
                 superblock.name
             ),

@@ -151,8 +151,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if is_owed {
             let text = format!(
                 "volume '{}': a flush had failed before the daemon died, and writes since the last \
-                 successful flush may be lost; this flush fails to report the loss, and the next flush can \
-                 succeed",
+                 successful flush may be lost; this error reports the loss, and the next flush can succeed",
                 superblock.name
             );
             self.journal.commits.owe(Error::new(ErrorKind::Io, text));
