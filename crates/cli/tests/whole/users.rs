@@ -179,7 +179,7 @@ fn status_names_remains_of_killed_daemon_and_remedy() {
     wait_until("the daemon is gone", || machine.braid(&["status", "vault"]).stdout.contains("not served"));
     let status = machine.braid(&["status", "vault"]);
     assert_eq!(status.status, 3, "{status:?}");
-    for named in ["without closing", "/dev/loop", "mnt", "braid detach vault"] {
+    for named in ["unclean", "/dev/loop", "mnt", "braid detach vault"] {
         assert!(status.stdout.contains(named), "{named}: {status:?}");
     }
     assert!(machine.ok(&["status"]).contains("DEAD MOUNT"));
