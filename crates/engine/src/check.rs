@@ -4,11 +4,13 @@ use crate::adopted::{DirtySpans, look_at};
 use crate::copies::{Member, watched};
 use crate::epochs::damaged_extents;
 use crate::fence::{BETWEEN_READINGS, Noted, READINGS, may_change};
-use crate::journal::{Forgetful, Mode, Recovered, RecoveryInput, check_cache_tables, check_image, recover};
+use crate::journal::{
+    Forgetful, Mode, Recovered, RecoveryInput, check_cache_tables, check_image, lost_at_end, recover,
+};
 use crate::map::State;
 use crate::open::{
-    AdoptedDisk, Assembled, Attempts, Lacking, ask_superblock, assemble, lost_at_end, newer_elsewhere,
-    newly_lost, older_without, only_copies, refuse_cached,
+    AdoptedDisk, Assembled, Attempts, Lacking, ask_superblock, assemble, newer_elsewhere, newly_lost,
+    older_without, only_copies, refuse_cached,
 };
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};

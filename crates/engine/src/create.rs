@@ -11,6 +11,7 @@ pub(crate) use room::room;
 pub use room::{Fit, Left, RoomLeft, SPARE_SLOTS, room_left};
 
 use crate::adopted::{Disk, fingerprint_of, refuse_moving_homes, write_first_sums};
+use crate::buffer::buffer;
 use crate::map::State;
 use crate::open::write_new;
 use crate::shape::Shape;
@@ -20,7 +21,7 @@ use braid_format::Uuid;
 use braid_format::layout::{MOST_DEVICES, SMALLEST_DEVICE};
 use braid_format::superblock::{self, Header, LONGEST_NAME, LONGEST_POLICY, Layout, RegionKind, Superblock};
 use braid_policy::DeviceView;
-use braid_runtime::{Arena, Buf, Device};
+use braid_runtime::{Buf, Device};
 
 /// Options of a new volume.
 #[derive(Clone, Debug)]
@@ -339,9 +340,4 @@ fn describe_end(bytes: &[u8]) -> String {
         "something is there"
     };
     format!("is not empty at its end ({what})")
-}
-
-/// Allocates a separate buffer, for rare work.
-pub(crate) async fn buffer(len: Bytes) -> Buf {
-    Arena::new(len).alloc(len).await
 }

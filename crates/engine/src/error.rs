@@ -45,6 +45,12 @@ impl Error {
         Error { failure: Box::new(Failure { kind, message: message.into() }) }
     }
 
+    /// Error for requests that arrive after the volume began to close.
+    #[cold]
+    pub(crate) fn closing() -> Error {
+        Error::new(ErrorKind::Io, "the volume is closing: no more writes")
+    }
+
     /// Converts an I/O error of a device; `attempt` describes the request. `NoSpace` if the device is a
     /// sparse file on a full file system: a virtual machine then waits for room instead of failing.
     pub fn io(attempt: impl fmt::Display, error: &io::Error) -> Error {

@@ -24,9 +24,9 @@
 //! second is not waited for. Models and memory ([`Device::ALWAYS_ANSWERS`]) belong to one process and need no
 //! look.
 
+use crate::buffer::buffer;
 use crate::copies::{Deadline, Member};
 use crate::core::Core;
-use crate::create::buffer;
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};
 use braid_base::Nanos;

@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 mod adopted;
+mod buffer;
 mod check;
 mod copies;
 mod core;
@@ -54,8 +55,8 @@ pub use export::{Allocation, Durability, Export, Hints, Zeroing};
 pub use fence::Noted;
 pub use journal::Recovery;
 pub use latency::Latency;
-pub use life::{Addition, DrainStatus};
-pub use moves::MovesStatus;
+pub use life::Addition;
+pub use moves::{DrainStatus, MovesStatus};
 pub use open::{AdoptedDisk, BeforeOpen, OpenOptions, Sighting, Standing, Survey, identify};
 #[cfg(feature = "planted")]
 pub use planted::{Bug, plant};

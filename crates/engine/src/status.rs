@@ -3,8 +3,8 @@
 use crate::copies::Other;
 use crate::core::Core;
 use crate::epochs::Epochs;
-use crate::life::DrainStatus;
 use crate::map::State;
+use crate::moves::DrainStatus;
 use crate::moves::MovesStatus;
 use crate::shape::Shape;
 use crate::stats::{BackgroundStats, DeviceStats, GuestStats};

@@ -265,6 +265,15 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         core.jobs.wake();
     }
 
+    /// Waits until all journaled bytes of a recovered disk are in place, where other programs find the bytes,
+    /// too. Returns at once if no recovery is under way.
+    ///
+    /// # Errors
+    /// The last failure to apply, which is retried; or the damage, if only damaged extents are left.
+    pub async fn complete_recovery(&self) -> Result<()> {
+        self.core.complete_recovery().await
+    }
+
     /// Writes a checkpoint now, to shorten the journal. Checkpoints also happen on their own.
     pub async fn checkpoint(&self) -> Result<()> {
         self.core.checkpoint().await

@@ -5,9 +5,9 @@
 //! nothing more. The name is dropped some time after the last block of the span was written back and the disk
 //! was flushed. If the table cannot be written, no block becomes dirty any more: writes go to the disk.
 
+use crate::buffer::buffer;
 use crate::copies::{Deadline, Member};
 use crate::core::Core;
-use crate::create::buffer;
 use crate::planted::{Bug, planted};
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};

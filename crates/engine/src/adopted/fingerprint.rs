@@ -1,9 +1,9 @@
 //! Reads an adopted disk: the fingerprint, a sum that is compared after a shutdown, and sectors that may hold
 //! marks.
 
+use crate::buffer::buffer;
 use crate::copies::{Deadline, Member};
 use crate::core::Core;
-use crate::create::buffer;
 use crate::{Error, Result};
 use braid_base::{Bytes, DeviceId, SECTOR};
 use braid_format::Fingerprint;

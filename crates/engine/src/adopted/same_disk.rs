@@ -184,7 +184,7 @@ pub(super) async fn read_table(
     at: Bytes,
     read: &impl AsyncFn(Bytes, &Buf) -> io::Result<()>,
 ) -> io::Result<Option<Sums>> {
-    let buf = crate::create::buffer(HALF).await;
+    let buf = crate::buffer::buffer(HALF).await;
     let mut table: Option<Sums> = None;
     for at in [at, at + HALF] {
         read(at, &buf).await?;

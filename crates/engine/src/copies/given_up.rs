@@ -12,8 +12,8 @@
 //! ([`super::Devices::life`]).
 
 use super::{Deadline, Member};
+use crate::buffer::buffer;
 use crate::core::Core;
-use crate::create::buffer;
 use braid_base::DeviceId;
 use braid_format::layout::superblock_offsets;
 use braid_format::superblock::{self, DeviceState, Header};

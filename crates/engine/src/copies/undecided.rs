@@ -10,7 +10,6 @@ use super::{Deadline, Member};
 use crate::core::Core;
 use crate::moves::Mover;
 use crate::planted::{Bug, planted};
-use crate::request::is_closed;
 use crate::shape::Piece;
 use crate::{Error, Result};
 use braid_base::{BlockId, Bytes, ExtentId, KIB, MIB, Nanos, Op};
@@ -67,7 +66,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let (span, around) = (self.shape.span_of(piece.extent), self.undecided_around(piece));
         let sectors = self.sectors_of(piece);
         let Some(_job) = self.jobs.begin_for_guest() else {
-            return if self.is_left_undecided(&sectors) { Err(is_closed()) } else { Ok(()) };
+            return if self.is_left_undecided(&sectors) { Err(Error::closing()) } else { Ok(()) };
         };
         if self.active_epochs().is_some() {
             self.state.borrow_mut().behind.end_undecided_in(span, &around);

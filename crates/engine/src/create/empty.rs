@@ -1,7 +1,7 @@
 //! Empty regions of a new volume, or of a device that is new to a volume.
 
-use super::buffer;
 use crate::adopted::write_empty_table;
+use crate::buffer::buffer;
 use crate::journal::{images, write_empty_directories};
 use crate::{Error, Result};
 use braid_base::Bytes;

@@ -22,7 +22,7 @@ use crate::copies::{Deadline, Member};
 use crate::core::Core;
 use crate::planted::{Bug, planted};
 use crate::shape::Shape;
-use crate::{Error, ErrorKind, Result, Volume};
+use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, ExtentId};
 use braid_format::SlotNumber;
 use braid_format::epoch_journal::{LONGEST_SEGMENT, PAGE, State, StatePage};
@@ -46,17 +46,6 @@ const PIECES: usize = 128;
 const PASSED: Bytes = Bytes(2 * PAGE.0);
 /// Extents that a repair gives up in one batch.
 const GIVEN_UP_AT_ONCE: usize = 64;
-
-impl<R: Runtime, D: Device> Volume<R, D> {
-    /// Waits until all journaled bytes of a recovered disk are in place, where other programs find the bytes,
-    /// too. Returns at once if no recovery is under way.
-    ///
-    /// # Errors
-    /// The last failure to apply, which is retried; or the damage, if only damaged extents are left.
-    pub async fn complete_recovery(&self) -> Result<()> {
-        self.core.complete_recovery().await
-    }
-}
 
 /// Extents of a recovering volume with damaged journaled ranges, except for extents that are `lost` already.
 /// A repair gives these extents up.
@@ -283,7 +272,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.jobs.wait_for(|| (!self.is_recovering() || self.jobs.are_ending()).then_some(())).await;
     }
 
-    async fn complete_recovery(&self) -> Result<()> {
+    pub async fn complete_recovery(&self) -> Result<()> {
         let (Some(epochs), Some(unapplied)) = (&self.epochs, self.unapplied()) else { return Ok(()) };
         let over = || match unapplied.failure() {
             _ if !self.is_recovering() => Some(Ok(())),

@@ -9,8 +9,8 @@
 //! go to a double-write area first. In the area, a page is sealed with the UUID of the device, not of the
 //! volume: two devices have pages of the same number.
 
+use crate::buffer::buffer;
 use crate::core::Core;
-use crate::create::buffer;
 use crate::map::CachePage;
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};

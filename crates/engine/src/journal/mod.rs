@@ -20,8 +20,8 @@ pub(crate) use checkpoint::{images, only_journal, rings};
 pub(crate) use gaps::Gap;
 pub use recover::Recovery;
 pub(crate) use recover::{
-    Forgetful, LoggedChanges, Mode, Recovered, RecoveryInput, check_cache_tables, check_image, recover,
-    refuse_later, refuse_third,
+    Forgetful, LoggedChanges, Mode, Recovered, RecoveryInput, check_cache_tables, check_image, lost_at_end,
+    recover, refuse_later, refuse_third,
 };
 pub(crate) use reserve::Reservation;
 pub(crate) use ring::{Journal, Ring};

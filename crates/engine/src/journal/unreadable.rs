@@ -3,9 +3,9 @@
 //! An unreadable place counts as a batch that may have been promised last, at each opening until the ring has
 //! gone round. Every opening until then would need another repair.
 
+use crate::buffer::buffer;
 use crate::copies::{Deadline, Member};
 use crate::core::Core;
-use crate::create::buffer;
 use braid_base::Bytes;
 use braid_format::journal::{LARGEST_BATCH, PAGE};
 use braid_format::superblock::{Region, RegionKind};

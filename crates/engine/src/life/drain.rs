@@ -6,10 +6,10 @@
 //! is the leaving copy itself, for the same reason as in a migration: if a device has lost writes, the source
 //! of the new copy is known.
 
-use super::drains::DrainStatus;
 use crate::copies::Other;
 use crate::core::Core;
 use crate::map::Arrival;
+use crate::moves::DrainStatus;
 use crate::moves::Mover;
 use crate::{Result, Volume};
 use braid_base::{BlockId, Bytes, DeviceId, ExtentId, Nanos};

@@ -13,8 +13,8 @@
 //! An interruption before step 4 leaves the old places active, and the new slots free.
 
 use super::add::invalid;
+use crate::buffer::buffer;
 use crate::core::Core;
-use crate::create::buffer;
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId};

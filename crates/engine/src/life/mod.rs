@@ -4,7 +4,6 @@
 //! add.rs     one more device: all know of it before it counts, and it counts before it gets data
 //! remove.rs  a device that is to leave: whether it can, the change of mind, its end
 //! drain.rs   the job that moves everything off it
-//! drains.rs  what is known of devices that are on their way out
 //! metadata.rs   the journal, the map and their like move off it, too
 //! renew.rs      a region of it that cannot be written is made anew
 //! returning.rs  one that failed or was missing, and is back
@@ -16,15 +15,12 @@
 
 mod add;
 mod drain;
-mod drains;
 mod metadata;
 mod remove;
 mod renew;
 mod returning;
 
 pub use add::Addition;
-pub use drains::DrainStatus;
-pub(crate) use drains::Drains;
 
 use crate::core::Core;
 use crate::{Error, ErrorKind, Result, Volume};

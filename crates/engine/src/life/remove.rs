@@ -2,9 +2,10 @@
 
 use super::add::{Addition, invalid};
 use crate::adopted::remove_metadata;
+use crate::buffer::buffer;
 use crate::copies::{Deadline, Member};
 use crate::core::Core;
-use crate::create::{buffer, room};
+use crate::create::room;
 use crate::map::Space;
 use crate::{Error, ErrorKind, Result, Volume};
 use braid_base::{Bytes, DeviceId};

@@ -1,5 +1,6 @@
 //! Background work: the policy's plan, commits, checkpoints, trims, resync. Guests come first.
 
+mod drains;
 mod inspect;
 mod migrate;
 mod pace;
@@ -12,16 +13,16 @@ mod together;
 mod trim;
 mod turns;
 
+pub use drains::DrainStatus;
 pub(crate) use pace::Mover;
-pub(crate) use progress::Lately;
 pub use progress::MovesStatus;
 
 use crate::core::Core;
-use crate::life::Drains;
 use braid_base::{Bytes, Nanos, Rng};
 use braid_format::superblock::Superblock;
 use braid_policy::{Move, Origin, Outcome, Plan};
 use braid_runtime::{Device, Runtime, join_all};
+use drains::Drains;
 use pace::Pace;
 use progress::Progress;
 use runs::{MigrationRun, MoveTask, Queue};

@@ -6,19 +6,16 @@
 //!
 //! With two required copies, the volume rebuilds all copies on the device, as for an excluded device. With
 //! one copy, only a repair continues. Zeroed slots at the end of the device are then lost, as far as the map
-//! uses the slots ([`lost_at_end`]).
+//! uses the slots ([`lost_at_end`](crate::journal::lost_at_end)).
 
 use super::candidate::Candidate;
 use super::judge::{last_written, refuse};
-use crate::copies::{Deadline, Member};
-use crate::create::buffer;
 use crate::map::State;
 use crate::planted::{Bug, planted};
-use crate::shape::Shape;
-use crate::{Error, ErrorKind, Result};
-use braid_base::{Bytes, DeviceId, ExtentId};
+use crate::{ErrorKind, Result};
+use braid_base::DeviceId;
 use braid_format::superblock::{DeviceEntry, Header, Layout, Superblock};
-use braid_runtime::{Arena, Device};
+use braid_runtime::Device;
 
 /// State of a device's end, compared with the end of the device as a member of its volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -110,43 +107,4 @@ pub(crate) fn describe(name: &str, header: &Header, end: End) -> String {
              other data at its end"
         ),
     }
-}
-
-/// Extents lost at the end of a cut device, of a volume with one required copy. The search goes down from the
-/// highest slot in use, as long as slots hold nothing but zeros. The first slot with other bytes, and all
-/// slots before, were not cut.
-///
-/// # Errors
-/// `Io` if a slot cannot be read.
-pub(crate) async fn lost_at_end<D: Device>(
-    member: &Member<D>,
-    shape: &Shape,
-    state: &State,
-) -> Result<Vec<ExtentId>> {
-    if state.map.is_of_adopted() {
-        return Ok(Vec::new());
-    }
-    let on_device = |(extent, entry): (ExtentId, braid_format::map_page::Entry)| {
-        let slot = state.space.locate(entry.home).filter(|slot| slot.device == member.id)?;
-        Some((slot.index, extent))
-    };
-    let mut used: Vec<(u32, ExtentId)> = state.map.iter().filter_map(on_device).collect();
-    used.sort_unstable_by(|a, b| b.cmp(a));
-    let buf = buffer(shape.extent_size.min(Arena::LARGEST)).await;
-    let mut lost = Vec::new();
-    'slots: for (index, extent) in used {
-        let (at, mut done) = (member.slot_offset(index, shape.extent_size), Bytes::ZERO);
-        while done < shape.extent_size {
-            let piece = buf.slice(Bytes::ZERO..buf.len().min(shape.extent_size - done));
-            let read = member.read(at + done, &piece, Deadline::Only).await;
-            read.map_err(|e| Error::io(format_args!("{} could not be read at its end", member.id), &e))?;
-            if !piece.with_bytes(|bytes| bytes.iter().all(|&byte| byte == 0)) {
-                break 'slots;
-            }
-            done += piece.len();
-        }
-        lost.push(extent);
-    }
-    lost.sort_unstable();
-    Ok(lost)
 }

@@ -29,7 +29,7 @@ pub(crate) use again::{Attempts, Refusal, Unwritten, disagrees};
 pub use assemble::AdoptedDisk;
 pub(crate) use assemble::{Assembled, Highest, Lacking, assemble, was_current};
 pub(crate) use candidate::Candidate;
-pub(crate) use cut::{lost_at_end, refuse_cached};
+pub(crate) use cut::refuse_cached;
 pub(crate) use dirty_blocks::{newly_lost, older_without};
 pub(crate) use enter::{enter, number, only_copies, refuse_only_copies};
 pub(crate) use judge::{NEVER, judge};

@@ -1,8 +1,8 @@
 //! Reads and writes superblocks and device tables, at all places of their copies.
 
 use super::cut::{self, End};
+use crate::buffer::buffer;
 use crate::copies::{Deadline, Member, answered};
-use crate::create::buffer;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId};
 use braid_format::layout::{SMALLEST_DEVICE, superblock_offsets};

@@ -280,7 +280,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             })?;
         refuse_lost_homes(&superblock, &without, &recovery.given_up, policy.keeps_homes())?;
         let policy_states = watched(rt, &members, PolicyStates::read(&members, &superblock)).await;
-        let guests = Guests::new(options, shape.extent_size)?;
+        let guests = Guests::new(options.cache_extents, options.readahead, options.ahead, shape.extent_size)?;
         if options.repair {
             state.mark_all_stale(superblock.spans());
         }

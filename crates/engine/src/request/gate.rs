@@ -5,7 +5,7 @@
 //! write after the engine has established both. The daemon disconnects its guests first, but an open file, or
 //! a client that the daemon did not wait for, may send requests until the daemon ends.
 
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, Result};
 use braid_runtime::Event;
 use std::cell::Cell;
 
@@ -28,7 +28,7 @@ impl Gate {
     #[inline]
     pub fn enter(&self) -> Result<Inside<'_>> {
         if self.is_shut.get() {
-            return Err(is_closed());
+            return Err(Error::closing());
         }
         self.inside.set(self.inside.get() + 1);
         Ok(Inside(self))
@@ -50,10 +50,4 @@ impl Drop for Inside<'_> {
             self.0.left.notify();
         }
     }
-}
-
-/// Error for requests that arrive after the volume began to close.
-#[cold]
-pub(crate) fn is_closed() -> Error {
-    Error::new(ErrorKind::Io, "the volume is closing: no more writes")
 }

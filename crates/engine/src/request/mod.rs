@@ -14,12 +14,11 @@ mod zero;
 pub use ahead::READ_AHEAD;
 pub(crate) use cache::ExtentCache;
 pub use cache::Readahead;
-pub(crate) use gate::is_closed;
 
+use crate::Result;
 use crate::planted::{Bug, planted};
 use crate::shape::Piece;
 use crate::stats::GuestStats;
-use crate::{OpenOptions, Result};
 use ahead::Ahead;
 use braid_base::Bytes;
 use braid_runtime::{Arena, RangeTable};
@@ -43,12 +42,17 @@ pub(crate) struct Guests {
 }
 
 impl Guests {
-    /// Returns the state before the first request, with memory of the sizes in `options`.
+    /// Returns the state before the first request, with a cache of `cache_extents`, and memory of the size
+    /// `ahead` for reading ahead of streams.
     ///
     /// # Errors
     /// `Invalid` if the machine does not have the memory.
-    pub fn new(options: &OpenOptions, extent_size: Bytes) -> Result<Guests> {
-        let OpenOptions { cache_extents, readahead, ahead, .. } = *options;
+    pub fn new(
+        cache_extents: usize,
+        readahead: Readahead,
+        ahead: Bytes,
+        extent_size: Bytes,
+    ) -> Result<Guests> {
         let cache = ExtentCache::new(cache_extents, readahead, extent_size)?;
         // A run of read-ahead holds at least one extent, in one buffer.
         let is_off = readahead == Readahead::Off || extent_size > Arena::LARGEST;

@@ -19,7 +19,7 @@ use super::pages::{DoubleWritten, GROUP, PAGE, read_group};
 use super::{Mode, Recovery, RecoveryInput, corrupt};
 use crate::Result;
 use crate::adopted::DirtySpans;
-use crate::create::buffer;
+use crate::buffer::buffer;
 use crate::journal::cache_images;
 use crate::map::{CachePage, State};
 use crate::planted::{Bug, planted};

@@ -7,7 +7,7 @@ use super::damage::Damage;
 use super::pages::{DoubleWritten, GROUP, PAGE, read_group};
 use super::{Mode, Recovery, RecoveryInput, summary};
 use crate::Result;
-use crate::create::buffer;
+use crate::buffer::buffer;
 use crate::journal::images;
 use crate::map::State;
 use braid_base::ExtentId;

@@ -6,7 +6,7 @@
 use super::pages::{PAGE, read_group};
 use super::{Mode, RecoveryInput};
 use crate::Result;
-use crate::create::buffer;
+use crate::buffer::buffer;
 use crate::map::Groups;
 use braid_base::{Bytes, DeviceId};
 use braid_format::map_summary::{self, Summary};

@@ -4,8 +4,8 @@
 //! batches. A witness that is older than the page that the journal's proof names has lost pages.
 
 use super::{Mode, Recovery, RecoveryInput, corrupt, unread};
+use crate::buffer::buffer;
 use crate::copies::Deadline;
-use crate::create::buffer;
 use crate::journal::images;
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};

@@ -1,6 +1,6 @@
 //! State of devices that drain, are lost and await removal, or were removed since the opening.
 
-use crate::moves::Lately;
+use super::progress::Lately;
 use braid_base::{Bytes, DeviceId, Nanos};
 use braid_format::superblock::{DeviceState, Role, Superblock};
 use std::cell::RefCell;
