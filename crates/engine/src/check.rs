@@ -1,7 +1,7 @@
 //! Check of a volume that is not served: superblocks, both map images, cache tables, journal, slots.
 
 use crate::adopted::{DirtySpans, look_at};
-use crate::copies::{Member, watched};
+use crate::devices::{Member, watched};
 use crate::epochs::damaged_extents;
 use crate::fence::{BETWEEN_READINGS, Noted, READINGS, may_change};
 use crate::journal::{

@@ -1,7 +1,8 @@
 //! State and helpers shared by all operations of a volume. Each operation is in the file of its name.
 
 use crate::adopted::{DirtySpans, DiskSums};
-use crate::copies::{BlockSlots, Buffers, Deadline, Devices, Member, WriteBacks};
+use crate::copies::{BlockSlots, WriteBacks};
+use crate::devices::{Buffers, Deadline, Devices, Member};
 use crate::epochs::Epochs;
 use crate::fence::Fence;
 use crate::jobs::Jobs;

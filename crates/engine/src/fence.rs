@@ -25,8 +25,8 @@
 //! look.
 
 use crate::buffer::buffer;
-use crate::copies::{Deadline, Member};
 use crate::core::Core;
+use crate::devices::{Deadline, Member};
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};
 use braid_base::Nanos;

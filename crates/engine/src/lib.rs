@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! volume.rs   the public face             request/   the life of a read, a write, a discard
-//! create.rs   making a volume             copies/    devices, extra copies, the memory cache
+//! create.rs   making a volume             devices/   requests to devices, deadlines, speed
+//!                                         copies/    required and extra copies, repair, health
 //! open.rs     finding its devices         map/       what the volume knows: extents, extras, slots, changes
 //! status.rs   for administrators          journal/   the life of a flush, checkpoints, recovery
 //! check.rs    of a volume at rest         moves/     migrations, probes, trims
@@ -23,6 +24,7 @@ mod check;
 mod copies;
 mod core;
 mod create;
+mod devices;
 mod epochs;
 mod error;
 mod export;

@@ -1,7 +1,7 @@
 //! Puts a new device in the place of a lost device.
 
-use crate::copies::{Member, watched};
 use crate::create::{refuse_content, write_empty_regions};
+use crate::devices::{Member, watched};
 use crate::journal::{Mode, RecoveryInput, recover};
 use crate::map::State;
 use crate::open::{

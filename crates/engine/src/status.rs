@@ -182,7 +182,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let exposures = state.exposures(|device| core.member(device).is_current());
         // The loss of SSDs does not cost the bytes in the disk's epoch journal.
         let lag = core.active_epochs().map_or(Bytes(u64::MAX), |epochs| epochs.lag());
-        let device = |member: &crate::copies::Member<D>| {
+        let device = |member: &crate::devices::Member<D>| {
             let (view, exposure) = (&state.views[member.id.index()], exposures[member.id.index()]);
             DeviceStatus {
                 id: member.id,
@@ -254,7 +254,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     pub fn glance(&self) -> Glance {
         let core = &self.core;
         let state = core.state.borrow();
-        let device = |member: &crate::copies::Member<D>| {
+        let device = |member: &crate::devices::Member<D>| {
             let (stats, view) = (member.stats.borrow(), &state.views[member.id.index()]);
             DeviceGlance {
                 requests: stats.guest_reads + stats.guest_writes,

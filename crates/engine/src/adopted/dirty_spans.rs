@@ -6,8 +6,8 @@
 //! was flushed. If the table cannot be written, no block becomes dirty any more: writes go to the disk.
 
 use crate::buffer::buffer;
-use crate::copies::{Deadline, Member};
 use crate::core::Core;
+use crate::devices::{Deadline, Member};
 use crate::planted::{Bug, planted};
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};

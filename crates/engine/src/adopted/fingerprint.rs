@@ -2,8 +2,8 @@
 //! marks.
 
 use crate::buffer::buffer;
-use crate::copies::{Deadline, Member};
 use crate::core::Core;
+use crate::devices::{Deadline, Member};
 use crate::{Error, Result};
 use braid_base::{Bytes, DeviceId, SECTOR};
 use braid_format::Fingerprint;

@@ -4,8 +4,8 @@
 use super::fingerprint::{Disk, look};
 use super::sums::{Begun, DiskSums, DiskWrite, FEW};
 use crate::buffer::buffer;
-use crate::copies::{Deadline, Member};
 use crate::core::Core;
+use crate::devices::{Deadline, Member};
 use crate::{Error, Result};
 use braid_base::{Bytes, DeviceId, Nanos, SECTOR};
 use braid_format::Uuid;

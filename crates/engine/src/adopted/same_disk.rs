@@ -10,7 +10,7 @@
 
 use super::fingerprint::{Disk, Marks, fingerprint_of, look};
 use super::sums::{DiskSums, FEW, SampleState, Sector, SumTable, allows};
-use crate::copies::{Deadline, Member};
+use crate::devices::{Deadline, Member};
 use crate::journal::Recovery;
 use crate::map::State;
 use crate::{Error, ErrorKind, Result};

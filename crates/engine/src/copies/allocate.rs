@@ -1,7 +1,7 @@
 //! Allocation of slots for new extents.
 
-use super::{Deadline, Member};
 use crate::core::Core;
+use crate::devices::{Deadline, Member};
 use crate::epochs::Epochs;
 use crate::map::Arrival;
 use crate::shape::Piece;

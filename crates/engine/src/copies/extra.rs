@@ -2,8 +2,8 @@
 //! at any time once clean.
 
 use super::runs::BlockRun;
-use super::{Deadline, Member};
 use crate::core::Core;
+use crate::devices::{Deadline, Member};
 use crate::map::State;
 use crate::planted::{Bug, planted};
 use crate::shape::Piece;
@@ -61,7 +61,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Makes clean extra copies of the blocks of a piece after a read.
     ///
-    /// `states` is [`super::Devices::changes`] before the read: if the number has changed since, no copy is
+    /// `states` is [`crate::devices::Devices::changes`] before the read: if the number has changed since, no copy is
     /// recorded. `guard` is the extent's exclusive lock. Guests wait for the lock, at most for the briefest
     /// deadline. A slow or late device gets no copies.
     pub async fn promote(&self, piece: Piece, bytes: Buf, device: DeviceId, states: u64, guard: LockGuard) {

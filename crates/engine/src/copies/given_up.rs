@@ -9,11 +9,11 @@
 //!
 //! The mark is written after the survivors' record, beside guests' requests, and nothing depends on the mark:
 //! a device that refuses the write stays without one. During the write the device cannot return
-//! ([`super::Devices::life`]).
+//! ([`crate::devices::Devices::life`]).
 
-use super::{Deadline, Member};
 use crate::buffer::buffer;
 use crate::core::Core;
+use crate::devices::{Deadline, Member};
 use braid_base::DeviceId;
 use braid_format::layout::superblock_offsets;
 use braid_format::superblock::{self, DeviceState, Header};

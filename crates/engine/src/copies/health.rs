@@ -1,8 +1,8 @@
 //! Devices that fail, go missing and come back. The survivors record a state before anything depends on the
 //! state.
 
-use super::Member;
 use crate::core::Core;
+use crate::devices::Member;
 use crate::epochs::Epochs;
 use crate::map::has_moved_home;
 use crate::open::{self, NeededTable, SuperblockWrite};

@@ -4,8 +4,8 @@
 //! the reply, the journal records a copy that missed the write as behind. If a read fails on one copy, the
 //! other copy answers, and the bad place is rewritten.
 
-use super::{Deadline, Member};
 use crate::core::Core;
+use crate::devices::{Deadline, Member};
 use crate::planted::{Bug, planted};
 use crate::shape::{Piece, Shape};
 use crate::{Error, ErrorKind, Result};

@@ -5,8 +5,8 @@
 //! there are any (`map/extras.rs`).
 
 use crate::Result;
-use crate::copies::Deadline;
 use crate::core::Core;
+use crate::devices::Deadline;
 use crate::journal::Reservation;
 use crate::shape::Piece;
 use braid_base::{BlockId, Bytes, DeviceId};

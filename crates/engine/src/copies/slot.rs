@@ -1,7 +1,7 @@
 //! Reads and writes of ranges of slots, with any alignment on the device and in memory.
 
-use crate::copies::{Deadline, Member};
 use crate::core::Core;
+use crate::devices::{Deadline, Member};
 use crate::planted::{Bug, planted};
 use crate::shape::Piece;
 use crate::{Error, ErrorKind, Result};

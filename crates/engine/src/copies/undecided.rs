@@ -6,8 +6,8 @@
 //! Nothing is written to an undecided range. The opening flushed both copies, so the later loss of a home
 //! takes nothing from a second copy made from the home, unless the home has moved since.
 
-use super::{Deadline, Member};
 use crate::core::Core;
+use crate::devices::{Deadline, Member};
 use crate::moves::Mover;
 use crate::planted::{Bug, planted};
 use crate::shape::Piece;

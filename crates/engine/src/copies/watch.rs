@@ -13,7 +13,7 @@
 //! the device has answered a request begun since the other device became conspicuous. A device without
 //! requests is sent a probe.
 //!
-//! A device that answers in time but far slower than before ([`super::speed`]) is `Slow`, too, until its
+//! A device that answers in time but far slower than before ([`Speed`](crate::devices)) is `Slow`, too, until its
 //! former speed is back. Meanwhile reads go to the copy with the shortest expected wait, whatever the policy
 //! prefers, and new extents go to other devices if possible. An idle slow device gets a probe once a second.
 //!
@@ -23,102 +23,19 @@
 //! `Slow` counts as current, so nothing depends on the state: the next write of the superblocks records the
 //! change.
 
-use super::member::LARGEST_ALIGNMENT;
-use super::{Deadline, Member};
 use crate::core::Core;
+use crate::devices::{Deadline, LARGEST_ALIGNMENT, Member, TICK, Watch, finish_abandoned, within};
 use crate::{Error, ErrorKind};
 use braid_base::{Bytes, DeviceId, ExtentId, Nanos};
 use braid_format::layout::superblock_offsets;
 use braid_format::superblock::DeviceState;
 use braid_policy::Origin;
-use braid_runtime::{Arena, Device, Event, LockGuard, Mode, Runtime};
-use std::cell::Cell;
-use std::future::poll_fn;
+use braid_runtime::{Arena, Device, LockGuard, Mode, Runtime};
 use std::io;
-use std::pin::pin;
 use std::rc::Rc;
-use std::task::Poll;
 
-/// State of the watchdog.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Watch {
-    Runs,
-    /// Ends at once.
-    Ending,
-    Ended,
-}
-
-/// Unit of deadlines.
-const TICK: Nanos = Nanos::from_secs(1);
 /// An odd number with scattered multiples (Knuth).
 const SCATTER: u64 = 0x9E37_79B9_7F4A_7C15;
-
-/// Waits for `work` for at most `limit`; returns `None` after the limit. Only for work that may be dropped
-/// half-way.
-pub(crate) async fn within<R: Runtime, T>(rt: &R, limit: Nanos, work: impl Future<Output = T>) -> Option<T> {
-    let (mut work, mut alarm) = (pin!(work), pin!(rt.sleep(limit)));
-    poll_fn(|cx| match work.as_mut().poll(cx) {
-        Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending => alarm.as_mut().poll(cx).map(|()| None),
-    })
-    .await
-}
-
-/// Enforces the deadlines of requests to `members` during `work`: while a volume is opened or checked, before
-/// the watchdog runs.
-pub(crate) async fn watched<R: Runtime, D: Device, T>(
-    rt: &R,
-    members: &[Member<D>],
-    work: impl Future<Output = T>,
-) -> T {
-    let mut work = pin!(work);
-    loop {
-        let output = within(rt, TICK, work.as_mut()).await;
-        for member in members {
-            member.requests.tick();
-            member.requests.expire(false);
-            finish_abandoned(rt, member);
-        }
-        if let Some(output) = output {
-            return output;
-        }
-    }
-}
-
-/// Waits for an answer from a device that is not a member yet, with the longest deadline. A task keeps
-/// waiting for a late answer.
-///
-/// # Errors
-/// `Io` with a remedy after the deadline; else the errors of `question`.
-pub(crate) async fn answered<R: Runtime, T: 'static>(
-    rt: &R,
-    name: &str,
-    question: impl Future<Output = T> + 'static,
-) -> crate::Result<T> {
-    let (answer, arrived) = (Rc::new(Cell::new(None)), Event::default());
-    let (place, told) = (answer.clone(), arrived.clone());
-    rt.spawn(async move {
-        place.set(Some(question.await));
-        told.notify();
-    });
-    let in_time = within(rt, Deadline::LONGEST, arrived.wait_for(|| answer.take())).await;
-    in_time.ok_or_else(|| {
-        let text = format!(
-            "{name} has not answered for {}: wait for an answer, or detach the device (with two copies of \
-             everything the volume opens without the device)",
-            Deadline::LONGEST
-        );
-        Error::new(ErrorKind::Io, text)
-    })
-}
-
-/// Starts a task for each late request without a caller.
-fn finish_abandoned<R: Runtime, D: Device>(rt: &R, member: &Member<D>) {
-    for carrier in member.requests.take_abandoned() {
-        let requests = member.requests.clone();
-        rt.spawn(async move { requests.finish(carrier).await });
-    }
-}
 
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Starts the watchdog, until [`Core::end_watch`].

@@ -15,8 +15,8 @@
 //! The blocks themselves need no intent. Until a clean block is durable, the journal says *dirty*, or the
 //! span is dirty since the write that dirtied the block.
 
-use super::Deadline;
 use crate::core::Core;
+use crate::devices::Deadline;
 use crate::moves::Mover;
 use crate::planted::{Bug, planted};
 use crate::shape::Piece;

@@ -4,7 +4,7 @@ use super::EpochRegion;
 use super::apply::flush;
 use super::index::Index;
 use super::journal::{state_of, state_or_void, write_state};
-use crate::copies::Member;
+use crate::devices::Member;
 use crate::map::State;
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};

@@ -4,8 +4,8 @@
 
 use super::journal::{read_segments, write_state};
 use super::{EpochRegion, Epochs};
-use crate::copies::{Deadline, Member};
 use crate::core::Core;
+use crate::devices::{Deadline, Member};
 use crate::map::Ranges;
 use crate::planted::{Bug, planted};
 use crate::shape::Shape;

@@ -4,7 +4,7 @@
 use super::EpochRegion;
 use super::journal::read_segments;
 use super::numbered::Numbered;
-use crate::copies::Member;
+use crate::devices::Member;
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};
 use braid_base::Bytes;

@@ -1,8 +1,8 @@
 //! The journal of epochs on the disk: state pages, and segments with the changes of an epoch.
 
 use super::{Captured, EpochRegion};
-use crate::copies::{Deadline, Member};
 use crate::core::Core;
+use crate::devices::{Deadline, Member};
 use crate::{Error, ErrorKind, Result};
 use braid_base::Bytes;
 use braid_format::Uuid;

@@ -3,7 +3,7 @@
 
 use super::adopt::past_of;
 use super::index::{Index, Lies, nowhere};
-use crate::copies::{Deadline, Member, watched};
+use crate::devices::{Deadline, Member, watched};
 use crate::open::{Assembled, Attempts, Lacking, assemble};
 use crate::shape::Shape;
 use crate::{Allocation, Durability, Error, ErrorKind, Export, PastState, Result, Zeroing};

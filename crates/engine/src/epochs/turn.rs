@@ -2,8 +2,8 @@
 
 use super::journal::{fitting, write_state};
 use super::{Captured, Epochs, PATIENCE, Stage};
-use crate::copies::Member;
 use crate::core::Core;
+use crate::devices::Member;
 use crate::map::Ranges;
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};

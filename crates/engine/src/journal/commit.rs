@@ -7,8 +7,8 @@
 //! A record that a clean cached copy has left its block slot describes no data. A batch of only such records
 //! needs no flush but the journal's ([`Core::record_left`]).
 
-use crate::copies::Timed;
 use crate::core::Core;
+use crate::devices::Timed;
 use crate::map::Scope;
 use crate::planted::{Bug, planted};
 use crate::{Error, Result};

@@ -19,8 +19,8 @@
 use super::recover::RecoveryInput;
 use crate::Result;
 use crate::buffer::buffer;
-use crate::copies::Deadline;
 use crate::core::Core;
+use crate::devices::Deadline;
 use crate::map::State;
 use crate::planted::{Bug, planted};
 use braid_base::{BlockId, Bytes, DeviceId, ExtentId};

@@ -23,7 +23,7 @@ mod summary;
 mod witnessed;
 
 use crate::adopted::DirtySpans;
-use crate::copies::Member;
+use crate::devices::Member;
 use crate::epochs::PastState;
 use crate::journal::{Gap, Ring, images, is_journal_lost, recent, rings};
 use crate::map::State;

@@ -4,8 +4,8 @@
 //! gone round. Every opening until then would need another repair.
 
 use crate::buffer::buffer;
-use crate::copies::{Deadline, Member};
 use crate::core::Core;
+use crate::devices::{Deadline, Member};
 use braid_base::Bytes;
 use braid_format::journal::{LARGEST_BATCH, PAGE};
 use braid_format::superblock::{Region, RegionKind};

@@ -6,9 +6,9 @@
 //! 4. The superblocks of all devices say *active*. Once the change is durable, the slots are given out.
 
 use crate::adopted::remove_metadata;
-use crate::copies::Member;
 use crate::core::Core;
 use crate::create::{added_regions, refuse_content, room_for_slots, write_empty_regions};
+use crate::devices::Member;
 use crate::open::write_new;
 use crate::{Error, ErrorKind, Result, Volume};
 use braid_base::{Bytes, DeviceClass, DeviceId, KIB};

@@ -3,9 +3,9 @@
 use super::add::{Addition, invalid};
 use crate::adopted::remove_metadata;
 use crate::buffer::buffer;
-use crate::copies::{Deadline, Member};
 use crate::core::Core;
 use crate::create::room;
+use crate::devices::{Deadline, Member};
 use crate::map::Space;
 use crate::{Error, ErrorKind, Result, Volume};
 use braid_base::{Bytes, DeviceId};

@@ -2,8 +2,9 @@
 
 use super::Mover;
 use crate::Result;
-use crate::copies::{Deadline, WRITTEN_BACK_AT_ONCE};
+use crate::copies::WRITTEN_BACK_AT_ONCE;
 use crate::core::Core;
+use crate::devices::Deadline;
 use braid_base::{BlockId, Bytes, DeviceId};
 use braid_format::SlotNumber;
 use braid_format::journal::Extra;

@@ -7,8 +7,9 @@
 //! another write.
 
 use super::Mover;
-use crate::copies::{Member, OnBadPlace, Other};
+use crate::copies::{OnBadPlace, Other};
 use crate::core::Core;
+use crate::devices::Member;
 use crate::shape::Piece;
 use crate::{ErrorKind, Result};
 use braid_base::{Bytes, DeviceId, ExtentId, Nanos};

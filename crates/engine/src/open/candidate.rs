@@ -3,7 +3,7 @@
 use super::cut::End;
 use super::judge::refuse;
 use super::superblock::{FoundSuperblock, ask_superblock, former_size, read_table};
-use crate::copies::answered;
+use crate::devices::answered;
 use crate::{Error, ErrorKind, Result};
 use braid_base::DeviceId;
 use braid_format::superblock::{DeviceTable, Header, Superblock, TablePlace};

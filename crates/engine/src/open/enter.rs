@@ -2,8 +2,8 @@
 
 use super::assemble::Highest;
 use super::superblock::{SuperblockWrite, write_superblocks};
-use crate::copies::Member;
 use crate::core::Core;
+use crate::devices::Member;
 use crate::journal::is_journal_lost;
 use crate::map::State;
 use crate::planted::{Bug, planted};

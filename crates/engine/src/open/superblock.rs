@@ -2,7 +2,7 @@
 
 use super::cut::{self, End};
 use crate::buffer::buffer;
-use crate::copies::{Deadline, Member, answered};
+use crate::devices::{Deadline, Member, answered};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId};
 use braid_format::layout::{SMALLEST_DEVICE, superblock_offsets};

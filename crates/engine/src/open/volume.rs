@@ -6,8 +6,9 @@ use super::{
     enter, number, refuse_cached, refuse_only_copies, refuse_outdated,
 };
 use crate::adopted::{self, DirtySpans, refuse_dirty};
-use crate::copies::{BlockSlots, Buffers, Devices, Member, WriteBacks, watched};
+use crate::copies::{BlockSlots, WriteBacks};
 use crate::core::Core;
+use crate::devices::{Buffers, Devices, Member, watched};
 use crate::epochs::{self, Adopted, Epochs};
 use crate::fence::{BETWEEN_READINGS, Fence, Noted, READINGS, TAKEOVER, may_be_open, may_change};
 use crate::jobs::Jobs;

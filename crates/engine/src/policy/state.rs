@@ -10,8 +10,8 @@
 
 use crate::Result;
 use crate::buffer::buffer;
-use crate::copies::{Deadline, Member};
 use crate::core::Core;
+use crate::devices::{Deadline, Member};
 use crate::journal::images;
 use braid_base::{Bytes, DeviceId, Nanos};
 use braid_format::policy_state::{self, HALF, PolicyState};

@@ -1,8 +1,9 @@
 //! The life of a read: split by extent, shared lock, choice of copy, device, next copy on an error.
 
 use crate::Result;
-use crate::copies::{Deadline, Member, lost};
+use crate::copies::lost;
 use crate::core::Core;
+use crate::devices::{Deadline, Member};
 use crate::planted::{Bug, planted};
 use crate::shape::Piece;
 use braid_base::{Bytes, DeviceId, ExtentId, Op};

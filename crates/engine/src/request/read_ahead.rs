@@ -15,8 +15,9 @@
 
 use super::ahead::AheadRequest;
 use super::streams::Stream;
-use crate::copies::{Copies, Deadline, Member, Other};
+use crate::copies::{Copies, Other};
 use crate::core::Core;
+use crate::devices::{Deadline, Member};
 use crate::planted::{Bug, planted};
 use crate::shape::Piece;
 use braid_base::{Bytes, DeviceClass, DeviceId, MIB, Nanos};

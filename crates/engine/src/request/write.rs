@@ -11,8 +11,9 @@
 //! - an extent in the memory cache;
 //! - an edge that the device cannot write alone.
 
-use crate::copies::{Allocated, Deadline, Timing, Updated, lost};
+use crate::copies::{Allocated, Timing, Updated, lost};
 use crate::core::Core;
+use crate::devices::Deadline;
 use crate::epochs::Whole;
 use crate::map::Arrival;
 use crate::planted::{Bug, planted};

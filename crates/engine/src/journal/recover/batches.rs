@@ -3,7 +3,7 @@
 use super::forgetful::{Forgetful, RingEnd, forgetful};
 use super::{Mode, RecoveryInput, witnessed};
 use crate::buffer::buffer;
-use crate::copies::{Deadline, Member};
+use crate::devices::{Deadline, Member};
 use crate::journal::{images, is_journal_lost, rings};
 use crate::{Error, Result};
 use braid_base::{Bytes, DeviceId, ExtentId};

@@ -3,7 +3,7 @@
 use super::RecoveryInput;
 use super::pages::PAGE;
 use crate::buffer::buffer;
-use crate::copies::Deadline;
+use crate::devices::Deadline;
 use crate::journal::cache_images;
 use crate::map::{CachePage, State};
 use braid_format::extra_directory::{self, Content};

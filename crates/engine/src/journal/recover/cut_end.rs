@@ -1,7 +1,7 @@
 //! The end of a device that was cut: which extents are lost there.
 
 use crate::buffer::buffer;
-use crate::copies::{Deadline, Member};
+use crate::devices::{Deadline, Member};
 use crate::map::State;
 use crate::shape::Shape;
 use crate::{Error, Result};

@@ -5,7 +5,7 @@ pub(super) use super::map_pages::{Loaded, load_map};
 use super::{RecoveryInput, summary};
 use crate::Result;
 use crate::buffer::buffer;
-use crate::copies::Deadline;
+use crate::devices::Deadline;
 use crate::journal::images;
 use crate::map::Groups;
 use braid_base::{Bytes, DeviceId};

@@ -5,7 +5,7 @@
 
 use super::{Mode, Recovery, RecoveryInput, corrupt, unread};
 use crate::buffer::buffer;
-use crate::copies::Deadline;
+use crate::devices::Deadline;
 use crate::journal::images;
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};

@@ -9,7 +9,7 @@
 //! files), and answers other requests meanwhile. A discard becomes late only with its device, as reads,
 //! writes and flushes show, or when the volume closes.
 //!
-//! Time is counted in ticks of the watchdog ([`super::watch`]), one per second, without a timer for each
+//! Time is counted in ticks of the watchdog (`copies/watch.rs`), one per second, without a timer for each
 //! request. If the whole host stands still for a minute, only one tick passes.
 
 use crate::planted::{Bug, planted};

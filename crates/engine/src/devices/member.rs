@@ -57,7 +57,7 @@ pub(crate) struct Timed {
 }
 
 /// Alignment assumed for a missing device: every device accepts requests with 4 KiB alignment.
-pub(super) const LARGEST_ALIGNMENT: Bytes = Bytes(4096);
+pub(crate) const LARGEST_ALIGNMENT: Bytes = Bytes(4096);
 
 impl<D: Device> Member<D> {
     /// Creates a member in the state given by its superblock entry.

@@ -1,7 +1,6 @@
 //! The devices of a volume, and the content of their superblocks.
 
 use super::Member;
-use super::watch::Watch;
 use braid_base::DeviceId;
 use braid_format::superblock::{DirtyBlocks, Region, Superblock};
 use braid_runtime::{Event, Semaphore};
@@ -12,6 +11,15 @@ use std::ops::Index;
 const REPAIRS_AT_ONCE: usize = 4;
 /// Devices that can be added before the volume is opened again.
 const MOST_ADDED: usize = 32;
+
+/// State of the watchdog.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Watch {
+    Runs,
+    /// Ends at once.
+    Ending,
+    Ended,
+}
 
 /// All devices of a volume, including missing devices.
 pub(crate) struct Devices<D> {
@@ -24,19 +32,19 @@ pub(crate) struct Devices<D> {
     /// Permit for adding, removing or returning a device: one at a time.
     pub(crate) life: Semaphore,
     /// Permit for changing the superblocks: one task at a time.
-    pub(super) writer: Semaphore,
+    pub(crate) writer: Semaphore,
     /// Number of state changes of devices; `states_recorded` counts the changes that the superblocks hold.
-    pub(super) states_changed: Cell<u64>,
+    pub(crate) states_changed: Cell<u64>,
     /// Notified of each state change.
     changed: Event,
     /// Number of times that a device may have lost writes. The device stays in use, but reads are limited to
     /// proved ranges.
-    pub(super) losses: Cell<u64>,
-    pub(super) states_recorded: Cell<u64>,
+    pub(crate) losses: Cell<u64>,
+    pub(crate) states_recorded: Cell<u64>,
     /// Set if the superblocks durably say that blocks may be dirty.
     pub(crate) notes_dirty_blocks: Cell<bool>,
-    pub(super) repairs: Semaphore,
-    pub(super) watch: Cell<Watch>,
+    pub(crate) repairs: Semaphore,
+    pub(crate) watch: Cell<Watch>,
 }
 
 impl<D> Devices<D> {

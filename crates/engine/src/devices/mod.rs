@@ -1,0 +1,14 @@
+//! The devices of a volume: requests to them, their deadlines, their speed.
+
+mod answers;
+mod buffers;
+mod member;
+mod requests;
+mod set;
+mod speed;
+
+pub(crate) use answers::{TICK, answered, finish_abandoned, watched, within};
+pub(crate) use buffers::Buffers;
+pub(crate) use member::{LARGEST_ALIGNMENT, Member, Timed};
+pub(crate) use requests::Deadline;
+pub(crate) use set::{Devices, Watch};
