@@ -45,13 +45,12 @@ mod stats;
 mod status;
 mod volume;
 
-pub use adopted::{KnownDisk, Likeness};
 pub use braid_format::pending_log::LARGEST as LARGEST_LOG;
 pub use check::{Report, check, check_noted};
 pub use create::{
     Adoption, CreateOptions, Fit, Left, RoomLeft, SPARE_SLOTS, create, planned_slots, record_len, room_left,
 };
-pub use epochs::{Past, PastState};
+pub use epochs::PastState;
 pub use error::{Error, ErrorKind, Result};
 pub use export::{Allocation, Durability, Export, Hints, Zeroing};
 pub use fence::Noted;
@@ -59,7 +58,9 @@ pub use journal::Recovery;
 pub use latency::Latency;
 pub use life::Addition;
 pub use moves::{DrainStatus, MovesStatus};
-pub use open::{AdoptedDisk, BeforeOpen, OpenOptions, Sighting, Standing, Survey, identify};
+pub use open::{
+    AdoptedDisk, BeforeOpen, KnownDisk, Likeness, OpenOptions, Past, Sighting, Standing, Survey, identify,
+};
 #[cfg(feature = "planted")]
 pub use planted::{Bug, plant};
 pub use replace::{Replacement, replace};

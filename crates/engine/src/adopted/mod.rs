@@ -3,7 +3,6 @@
 //!
 //! ```text
 //! same_disk.rs     whether it is the same disk, and was changed while Braid did not serve it
-//! likeness.rs      which of several disks is the adopted one, for a search before the opening
 //! sums.rs          what it is known by after an unclean stop
 //! noting.rs        keeps that durable ahead of what guests write
 //! fingerprint.rs   looks at its bytes
@@ -20,7 +19,6 @@ mod dirty_spans;
 mod fail_over;
 mod fingerprint;
 mod leave;
-mod likeness;
 mod noting;
 mod same_disk;
 mod sums;
@@ -28,9 +26,8 @@ mod sums;
 pub(crate) use dirty_spans::{DirtySpans, refuse_dirty, write_empty_table};
 pub(crate) use fingerprint::{Disk, fingerprint_of};
 pub(crate) use leave::remove_metadata;
-pub use likeness::{KnownDisk, Likeness};
 pub(crate) use noting::{write_first_sums, write_unknown};
-pub(crate) use same_disk::{accept, is_vouched, look_at};
+pub(crate) use same_disk::{accept, compare, is_vouched, look_at, read_table};
 pub(crate) use sums::DiskSums;
 
 use crate::{Error, ErrorKind, Result};

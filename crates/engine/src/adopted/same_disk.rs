@@ -75,7 +75,7 @@ impl Looked {
 
     /// True if the disk agrees with the adopted disk in more than blanks: in a mark, or in a sample with
     /// content.
-    pub(super) fn is_telling(&self) -> bool {
+    pub(crate) fn is_telling(&self) -> bool {
         let blank = [0, 0xff].map(|byte| sum_of(&[byte; SAMPLE.as_usize()]));
         let Some(sums) = &self.sums else { return false };
         let samples = sums.table.iter().flat_map(|table| &table.samples).zip(&sums.now);
@@ -87,7 +87,7 @@ impl Looked {
 
     /// Returns the numbers of differing and of known samples if the disk is another disk: half of the known
     /// samples differ, no known file system is present, and no serial number identifies the disk.
-    pub(super) fn is_another(&self) -> Option<(usize, usize)> {
+    pub(crate) fn is_another(&self) -> Option<(usize, usize)> {
         let sums = self.sums.as_ref()?;
         let (known, differing) = sums.compared();
         let has_one = |noted: &Noted| {
@@ -121,7 +121,7 @@ pub(crate) async fn look_at<D: Device>(
 /// Compares a disk with the known facts of the adopted disk: the fingerprint, and the table with its
 /// location. `clean` is true after a shutdown, `is_vouched` if a serial number identifies the disk. `read`
 /// reads whole sectors.
-pub(super) async fn compare(
+pub(crate) async fn compare(
     superblock: &Superblock,
     table: Option<((DeviceId, Bytes), Option<Sums>)>,
     clean: bool,
@@ -178,7 +178,7 @@ async fn load<D: Device>(
 }
 
 /// Returns the newest valid half of a table for a disk of this size; `None` if no half is valid.
-pub(super) async fn read_table(
+pub(crate) async fn read_table(
     volume: Uuid,
     size: Bytes,
     at: Bytes,

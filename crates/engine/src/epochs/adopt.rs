@@ -29,7 +29,7 @@ pub struct PastState {
 }
 
 impl PastState {
-    pub(super) fn of(device: DeviceId, page: &StatePage) -> PastState {
+    pub(crate) fn of(device: DeviceId, page: &StatePage) -> PastState {
         let ended = Some(page.ended).filter(|&ended| ended > Nanos::ZERO);
         let goes_on = page.state == epoch_journal::State::Recovered;
         PastState { device, epoch: page.epoch, ended, goes_on }
@@ -145,7 +145,7 @@ async fn begun<D: Device>(
 ///
 /// # Errors
 /// `Degraded` if no disk is a past state.
-pub(super) async fn past_of<D: Device>(
+pub(crate) async fn past_of<D: Device>(
     members: &[Member<D>],
     superblock: &Superblock,
     went_without: bool,

@@ -14,7 +14,7 @@ use std::ops::Range;
 
 /// Index of a run of segments. Takes about 60 bytes of memory for each range.
 #[derive(Default)]
-pub(super) struct Index {
+pub(crate) struct Index {
     /// Ranges of the volume, each with an index into `entries`.
     journaled: Numbered,
     entries: Vec<Entry>,
@@ -32,7 +32,7 @@ struct Entry {
 
 /// Place of the newest bytes of a range on the disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Lies {
+pub(crate) enum Lies {
     /// In place.
     InPlace,
     /// In the journal, at this byte of the disk.
@@ -144,7 +144,7 @@ impl Index {
 }
 
 /// The error for a read of a damaged range.
-pub(super) fn nowhere(range: &Range<Bytes>) -> Error {
+pub(crate) fn nowhere(range: &Range<Bytes>) -> Error {
     let text = format!(
         "{} from byte {} of the volume were in a damaged part of the journal of epochs: write all of the \
          extent, or discard the extent, and restore its content from a backup",

@@ -6,7 +6,7 @@
 //! change.rs    how a guest's change begins
 //! turn.rs      the end of an epoch, step by step                       sweep.rs     from the journal into the image, while guests work
 //! examine.rs   what the disk lacks after an opening                    apply.rs     the same while nobody does
-//! adopt.rs     opening the volume from that disk alone                 past.rs      the same for readers, with nothing changed
+//! adopt.rs     opening the volume from that disk alone
 //! recovered.rs guests go on from there while the journal is applied    unapplied.rs what is still to be applied
 //! life.rs      how they begin and end                                  settle.rs    what the image lacks is behind, and nothing else
 //! numbered.rs  which segment is the newest one of a range              index.rs     where in the journal it lies
@@ -35,7 +35,6 @@ mod index;
 mod journal;
 mod life;
 mod numbered;
-mod past;
 mod recovered;
 mod settle;
 mod sweep;
@@ -43,8 +42,8 @@ mod turn;
 mod unapplied;
 
 pub use adopt::PastState;
-pub(crate) use adopt::{Adopted, judge, or_recover};
-pub use past::Past;
+pub(crate) use adopt::{Adopted, judge, or_recover, past_of};
+pub(crate) use index::{Index, Lies, nowhere};
 pub(crate) use recovered::damaged_extents;
 
 use crate::Error;

@@ -7,7 +7,8 @@
 //! apart.rs       whether a device was used without the others      volume.rs    all steps of an opening
 //! candidate.rs   what a device that was given says             outdated.rs  whether all that is there is known to be older
 //! cut.rs         devices whose end is gone
-//! survey.rs      which devices there should be, for a search
+//! survey.rs      which devices there should be, for a search   likeness.rs  the adopted disk among several disks
+//! past.rs        a past state of the volume, for readers
 //! left_log.rs    what a daemon that died has left in memory          again.rs     an opening that begins again
 //! ```
 
@@ -20,7 +21,9 @@ mod dirty_blocks;
 mod enter;
 mod judge;
 mod left_log;
+mod likeness;
 mod outdated;
+mod past;
 mod superblock;
 mod survey;
 mod volume;
@@ -34,7 +37,9 @@ pub(crate) use dirty_blocks::{newly_lost, older_without};
 pub(crate) use enter::{enter, number, only_copies, refuse_only_copies};
 pub(crate) use judge::{NEVER, judge};
 pub(crate) use left_log::LeftLog;
+pub use likeness::{KnownDisk, Likeness};
 pub(crate) use outdated::{newer_elsewhere, refuse_outdated};
+pub use past::Past;
 pub use superblock::identify;
 pub(crate) use superblock::{NeededTable, SuperblockWrite, ask_superblock, write_new, write_superblocks};
 pub use survey::{Sighting, Standing, Survey};

@@ -1,10 +1,9 @@
 //! Read-only access to the past state on a disk alone: the image, overlaid with the journal. Nothing is
 //! written to the disk: a recovery remains possible afterwards.
 
-use super::adopt::past_of;
-use super::index::{Index, Lies, nowhere};
+use super::{Assembled, Attempts, Lacking, assemble};
 use crate::devices::{Deadline, Member, watched};
-use crate::open::{Assembled, Attempts, Lacking, assemble};
+use crate::epochs::{Index, Lies, nowhere, past_of};
 use crate::shape::Shape;
 use crate::{Allocation, Durability, Error, ErrorKind, Export, PastState, Result, Zeroing};
 use braid_base::Bytes;

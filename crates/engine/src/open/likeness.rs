@@ -8,10 +8,9 @@
 //! | half of the samples differ, and no file system is the same | another |
 //! | anything else: a disk that was changed, or of which too little is known | doubtful |
 
-use super::fingerprint::Disk;
-use super::same_disk::{compare, read_table};
+use super::{Survey, was_current};
 use crate::Result;
-use crate::open::{Survey, was_current};
+use crate::adopted::{Disk, compare, read_table};
 use braid_base::{Bytes, DeviceId};
 use braid_format::Uuid;
 use braid_format::fingerprint::NO_SERIAL;
