@@ -12,8 +12,8 @@ pub use room::{Fit, Left, RoomLeft, SPARE_SLOTS, room_left};
 
 use crate::adopted::{Disk, fingerprint_of, refuse_moving_homes, write_first_sums};
 use crate::buffer::buffer;
+use crate::devices::write_new;
 use crate::map::State;
-use crate::open::write_new;
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceClass, KIB, MIB};

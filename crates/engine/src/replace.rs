@@ -1,12 +1,12 @@
 //! Puts a new device in the place of a lost device.
 
 use crate::create::{refuse_content, write_empty_regions};
+use crate::devices::write_new;
 use crate::devices::{Member, watched};
 use crate::journal::{Mode, RecoveryInput, recover};
 use crate::map::State;
 use crate::open::{
     Assembled, Attempts, Lacking, NEVER, assemble, refuse_only_copies, refuse_outdated, was_current,
-    write_new,
 };
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};

@@ -1,8 +1,8 @@
 //! Status for administrators, and explanations of the place of a byte.
 
-use crate::copies::Other;
 use crate::core::Core;
 use crate::epochs::Epochs;
+use crate::map::Other;
 use crate::map::State;
 use crate::moves::DrainStatus;
 use crate::moves::MovesStatus;

@@ -1,9 +1,10 @@
 //! Reads of an extent whose second copy is stale in some ranges: outside of the stale ranges the second copy
 //! may answer when the current copy cannot be read.
 
-use super::{Copies, Other};
+use super::Copies;
 use crate::Result;
 use crate::core::Core;
+use crate::map::Other;
 use braid_base::{Bytes, ExtentId};
 use braid_format::SlotNumber;
 use braid_policy::Origin;

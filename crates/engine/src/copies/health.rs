@@ -3,9 +3,10 @@
 
 use crate::core::Core;
 use crate::devices::Member;
+use crate::devices::write_superblocks;
+use crate::devices::{NeededTable, SuperblockWrite};
 use crate::epochs::Epochs;
 use crate::map::has_moved_home;
-use crate::open::{self, NeededTable, SuperblockWrite};
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{DeviceClass, DeviceId, ExtentId};
@@ -276,7 +277,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 }
                 superblock.clone()
             };
-            match open::write_superblocks(&self.rt, self.devices.iter(), &superblock).await {
+            match write_superblocks(&self.rt, self.devices.iter(), &superblock).await {
                 SuperblockWrite::All => {
                     self.devices.states_recorded.set(states);
                     self.doubt_log();

@@ -1,8 +1,9 @@
 //! Repair of bad places: a range that one required copy cannot read is rewritten from the other copy. If the
 //! write fails, the copy is behind.
 
-use super::{Copies, Other};
+use super::Copies;
 use crate::core::Core;
+use crate::map::Other;
 use crate::{Error, Result};
 use braid_base::{Bytes, ExtentId, SECTOR};
 use braid_format::SlotNumber;

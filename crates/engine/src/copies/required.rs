@@ -6,6 +6,7 @@
 
 use crate::core::Core;
 use crate::devices::{Deadline, Member};
+use crate::map::Other;
 use crate::planted::{Bug, planted};
 use crate::shape::{Piece, Shape};
 use crate::{Error, ErrorKind, Result};
@@ -23,19 +24,6 @@ pub(crate) struct Copies {
     /// Slot with the current bytes.
     pub current: SlotNumber,
     pub other: Other,
-}
-
-/// State of the second required copy.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Other {
-    /// There is no second copy.
-    None,
-    /// The second copy equals the current copy.
-    Equal(SlotNumber),
-    /// The second copy lacks a write: written, but not read.
-    Behind(SlotNumber),
-    /// The device of the second copy is absent.
-    Away,
 }
 
 /// When the second copy gets a write.

@@ -9,8 +9,8 @@
 //! The cache takes no new blocks meanwhile ([`Core::take_blocks`]): otherwise the slots would never be empty.
 
 use crate::Result;
+use crate::copies::Mover;
 use crate::core::Core;
-use crate::moves::Mover;
 use crate::planted::{Bug, planted};
 use braid_base::{BlockId, DeviceId, Nanos};
 use braid_policy::Origin;

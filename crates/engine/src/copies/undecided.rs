@@ -6,9 +6,9 @@
 //! Nothing is written to an undecided range. The opening flushed both copies, so the later loss of a home
 //! takes nothing from a second copy made from the home, unless the home has moved since.
 
+use crate::copies::Mover;
 use crate::core::Core;
 use crate::devices::{Deadline, Member};
-use crate::moves::Mover;
 use crate::planted::{Bug, planted};
 use crate::shape::Piece;
 use crate::{Error, Result};

@@ -15,9 +15,9 @@
 //! The blocks themselves need no intent. Until a clean block is durable, the journal says *dirty*, or the
 //! span is dirty since the write that dirtied the block.
 
+use crate::copies::Mover;
 use crate::core::Core;
 use crate::devices::Deadline;
-use crate::moves::Mover;
 use crate::planted::{Bug, planted};
 use crate::shape::Piece;
 use crate::{Error, ErrorKind, Result};

@@ -6,9 +6,11 @@ mod member;
 mod requests;
 mod set;
 mod speed;
+mod superblocks;
 
 pub(crate) use answers::{TICK, answered, finish_abandoned, watched, within};
 pub(crate) use buffers::Buffers;
 pub(crate) use member::{LARGEST_ALIGNMENT, Member, Timed};
 pub(crate) use requests::Deadline;
 pub(crate) use set::{Devices, Watch};
+pub(crate) use superblocks::{NeededTable, SuperblockWrite, write_new, write_superblocks};

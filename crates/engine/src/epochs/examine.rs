@@ -3,9 +3,9 @@
 
 use super::{Epochs, Stage};
 use crate::Result;
-use crate::copies::Other;
 use crate::core::Core;
 use crate::map::Arrival;
+use crate::map::Other;
 use braid_base::{Bytes, DeviceId, ExtentId};
 use braid_format::SlotNumber;
 use braid_format::map_page::Entry;

@@ -6,11 +6,11 @@
 //! is the leaving copy itself, for the same reason as in a migration: if a device has lost writes, the source
 //! of the new copy is known.
 
-use crate::copies::Other;
+use crate::copies::Mover;
 use crate::core::Core;
 use crate::map::Arrival;
+use crate::map::Other;
 use crate::moves::DrainStatus;
-use crate::moves::Mover;
 use crate::{Result, Volume};
 use braid_base::{BlockId, Bytes, DeviceId, ExtentId, Nanos};
 use braid_format::map_page::Entry;

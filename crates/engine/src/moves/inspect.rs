@@ -1,7 +1,7 @@
 //! Inspection: bytes that a policy asks for, read in the background as guests would read the bytes.
 
-use super::Mover;
 use crate::Result;
+use crate::copies::Mover;
 use crate::core::Core;
 use braid_base::Bytes;
 use braid_policy::{ByteRange, LONGEST_INSPECTED, Origin, Outcome};

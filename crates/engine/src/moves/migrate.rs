@@ -4,8 +4,8 @@
 //! No lock is held while bytes are copied. A guest that writes to the extent meanwhile wins: the copy is
 //! dropped, and the move stops. The policy may ask again.
 
-use super::Mover;
 use crate::Result;
+use crate::copies::Mover;
 use crate::core::Core;
 use crate::map::{Arrival, State};
 use crate::planted::{Bug, planted};

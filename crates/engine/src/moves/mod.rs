@@ -14,9 +14,9 @@ mod trim;
 mod turns;
 
 pub use drains::DrainStatus;
-pub(crate) use pace::Mover;
 pub use progress::MovesStatus;
 
+use crate::copies::Mover;
 use crate::core::Core;
 use braid_base::{Bytes, Nanos, Rng};
 use braid_format::superblock::Superblock;

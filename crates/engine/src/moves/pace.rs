@@ -9,6 +9,7 @@
 //! Such work keeps to the engine's budget ([`super::turns`]), as do moves to devices without a limit.
 
 use super::runs::{MigrationRun, MoveTask, Queue};
+use crate::copies::Mover;
 use crate::core::Core;
 use crate::jobs::Jobs;
 use braid_base::{BlockId, DeviceId, ExtentId, Nanos};
@@ -17,15 +18,6 @@ use braid_policy::{Move, Plan};
 use braid_runtime::{Device, Runtime};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
-
-/// Owner of a move.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Mover {
-    /// The policy's plan, within its limits.
-    Plan,
-    /// The engine, within its own budget.
-    Engine,
-}
 
 /// Shares of time that devices give to the moves of the plan.
 pub(crate) struct Pace {

@@ -3,8 +3,8 @@
 //! A read probe reads a random place among the slots. A write probe writes to a free slot, which is free
 //! again afterwards: nothing can refer to its bytes.
 
-use super::Mover;
 use crate::Result;
+use crate::copies::Mover;
 use crate::core::Core;
 use braid_base::{Bytes, DeviceId};
 use braid_policy::{Direction, Origin, Outcome};

@@ -1,7 +1,7 @@
 //! Moves of extra copies by range: promote, demote and write back, extent by extent, beside guests.
 
-use super::Mover;
 use crate::Result;
+use crate::copies::Mover;
 use crate::copies::WRITTEN_BACK_AT_ONCE;
 use crate::core::Core;
 use crate::devices::Deadline;

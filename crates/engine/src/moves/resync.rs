@@ -6,10 +6,11 @@
 //! Guests write to both copies meanwhile. A span is therefore done after one pass, unless a copy missed
 //! another write.
 
-use super::Mover;
-use crate::copies::{OnBadPlace, Other};
+use crate::copies::Mover;
+use crate::copies::OnBadPlace;
 use crate::core::Core;
 use crate::devices::Member;
+use crate::map::Other;
 use crate::shape::Piece;
 use crate::{ErrorKind, Result};
 use braid_base::{Bytes, DeviceId, ExtentId, Nanos};

@@ -7,9 +7,9 @@
 //! write is in flight, and a later write stops the move. A write to the target with the lock held would need
 //! no watching, but guests would wait for the target's budget for moves.
 
-use super::Mover;
 use super::runs::MigrationRun;
 use crate::Result;
+use crate::copies::Mover;
 use crate::core::Core;
 use crate::planted::{Bug, planted};
 use braid_base::{Bytes, DeviceId, ExtentId, NodeId};

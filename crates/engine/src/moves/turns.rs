@@ -19,8 +19,8 @@
 //! A plan for idle time yields (`Plan::yields`). Its requests are short, each device serves one at a time,
 //! and none begins once a guest is back. Bytes already read are still written, in their turn.
 
-use super::Mover;
 use super::runs::LONGEST_YIELDING;
+use crate::copies::Mover;
 use crate::core::Core;
 use crate::jobs::Jobs;
 use braid_base::{Bytes, DeviceId, Nanos};

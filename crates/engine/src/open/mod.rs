@@ -2,7 +2,7 @@
 //! each device is current.
 //!
 //! ```text
-//! superblock.rs  reading and writing the copies on the devices      assemble.rs  which device is what, and which are refused
+//! superblock.rs  reading the copies on the devices                  assemble.rs  which device is what, and which are refused
 //! enter.rs       the phases of an opening, and what may not be opened   judge.rs   what one device is good for
 //! apart.rs       whether a device was used without the others      volume.rs    all steps of an opening
 //! candidate.rs   what a device that was given says             outdated.rs  whether all that is there is known to be older
@@ -40,7 +40,8 @@ pub(crate) use left_log::LeftLog;
 pub use likeness::{KnownDisk, Likeness};
 pub(crate) use outdated::{newer_elsewhere, refuse_outdated};
 pub use past::Past;
+pub(crate) use superblock::ask_superblock;
 pub use superblock::identify;
-pub(crate) use superblock::{NeededTable, SuperblockWrite, ask_superblock, write_new, write_superblocks};
 pub use survey::{Sighting, Standing, Survey};
+pub(crate) use volume::open;
 pub use volume::{BeforeOpen, OpenOptions};

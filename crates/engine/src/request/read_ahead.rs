@@ -15,9 +15,10 @@
 
 use super::ahead::AheadRequest;
 use super::streams::Stream;
-use crate::copies::{Copies, Other};
+use crate::copies::Copies;
 use crate::core::Core;
 use crate::devices::{Deadline, Member};
+use crate::map::Other;
 use crate::planted::{Bug, planted};
 use crate::shape::Piece;
 use braid_base::{Bytes, DeviceClass, DeviceId, MIB, Nanos};
