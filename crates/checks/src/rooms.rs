@@ -33,12 +33,22 @@ const FLOORS: &[Floors] = &[
     Floors {
         krate: "engine",
         rooms: &[
-            "error", "planted", "shape", "latency", "stats", "fence", "export", "map", "adopted", "copies",
-            "policy", "journal", "epochs", "core", "moves", "request", "life", "jobs", "create", "open",
-            "check", "replace", "status", "volume",
+            "error", "planted", "latency", "stats", "jobs", "shape", "buffer", "map", "devices", "core",
+            "export", "epochs", "journal", "copies", "fence", "adopted", "request", "policy", "create",
+            "moves", "open", "replace", "check", "volume", "life", "status",
         ],
-        upwards: &[],
-        on_circles: 0,
+        // The core holds what these rooms keep, and their verbs are verbs of the core.
+        upwards: &[
+            ("core", "adopted"),
+            ("core", "copies"),
+            ("core", "epochs"),
+            ("core", "fence"),
+            ("core", "journal"),
+            ("core", "moves"),
+            ("core", "policy"),
+            ("core", "request"),
+        ],
+        on_circles: 52,
     },
 ];
 
@@ -76,7 +86,9 @@ fn read(folder: &Path, parent: &Module, into: &mut Code) {
 
 /// Removes comments, and tests, which stand at the end.
 fn code_of(text: &str) -> String {
-    let tests = text.find("\n#[cfg(test)]\nmod ").unwrap_or(text.len());
+    let begins = |visibility: &str| text.find(&format!("\n#[cfg(test)]\n{visibility}mod "));
+    let tests = ["", "pub(super) ", "pub(crate) "].iter().filter_map(|visibility| begins(visibility)).min();
+    let tests = tests.unwrap_or(text.len());
     let is_code = |line: &&str| !line.trim_start().starts_with("//");
     text[..tests].lines().filter(is_code).map(|line| format!("{line}\n")).collect()
 }

@@ -1,9 +1,10 @@
 //! Check of a volume that is not served: superblocks, both map images, cache tables, journal, slots.
 
-use crate::adopted::{DirtySpans, look_at};
+use crate::adopted::look_at;
 use crate::devices::{Member, watched};
 use crate::epochs::damaged_extents;
 use crate::fence::{BETWEEN_READINGS, Noted, READINGS, may_change};
+use crate::journal::DirtySpans;
 use crate::journal::{
     Forgetful, Mode, Recovered, RecoveryInput, check_cache_tables, check_image, lost_at_end, recover,
 };

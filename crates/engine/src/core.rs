@@ -1,12 +1,12 @@
 //! State and helpers shared by all operations of a volume. Each operation is in the file of its name.
 
-use crate::adopted::{DirtySpans, DiskSums};
+use crate::adopted::DiskSums;
 use crate::copies::{BlockSlots, WriteBacks};
 use crate::devices::{Buffers, Deadline, Devices, Member};
 use crate::epochs::Epochs;
 use crate::fence::Fence;
 use crate::jobs::Jobs;
-use crate::journal::Journal;
+use crate::journal::{DirtySpans, Journal};
 use crate::map::State;
 use crate::moves::Moves;
 use crate::policy::{InCharge, Places};

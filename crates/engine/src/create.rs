@@ -2,11 +2,15 @@
 
 mod empty;
 mod layout;
+mod options;
+mod policy;
 mod room;
 
 pub(crate) use empty::write_empty_regions;
 pub use layout::record_len;
 pub(crate) use layout::{added_regions, room_for_slots};
+pub use options::{Adoption, CreateOptions};
+pub(crate) use policy::checked_policy;
 pub(crate) use room::room;
 pub use room::{Fit, Left, RoomLeft, SPARE_SLOTS, room_left};
 
@@ -17,87 +21,11 @@ use crate::map::State;
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceClass, KIB, MIB};
-use braid_format::Uuid;
 use braid_format::layout::{MOST_DEVICES, SMALLEST_DEVICE};
-use braid_format::superblock::{self, Header, LONGEST_NAME, LONGEST_POLICY, Layout, RegionKind, Superblock};
+use braid_format::superblock::{self, Header, LONGEST_NAME, RegionKind, Superblock};
 use braid_policy::DeviceView;
 use braid_runtime::{Buf, Device};
 
-/// Options of a new volume.
-#[derive(Clone, Debug)]
-pub struct CreateOptions {
-    /// Name, at most 63 bytes.
-    pub name: String,
-    /// Identity: 128 random bits.
-    pub identity: Uuid,
-    /// Size; none for all the room on the devices that the policy uses, except for `left`.
-    pub size: Option<Bytes>,
-    /// Room that a volume without a size leaves on its devices.
-    pub left: Left,
-    /// Unit of placement.
-    pub extent_size: Bytes,
-    /// Unit of caching.
-    pub block_size: Bytes,
-    /// Required copies of each extent, 1 or 2.
-    pub copies: u8,
-    /// With two copies, the smallest length of a span, the unit of recorded differences. The first write to a
-    /// span waits until the record "copies may differ" is durable. After an unclean stop, the whole span is
-    /// resynchronised.
-    pub span_size: Bytes,
-    /// Policy, as `name,key=value,…`.
-    pub policy: String,
-    /// Emulated model of each device; empty for none.
-    pub models: Vec<String>,
-    /// A disk to adopt with its contents.
-    pub adoption: Option<Adoption>,
-    /// Place of Braid's structures on each device; [`Layout::Head`] by default.
-    pub layouts: Vec<Layout>,
-    /// True if devices with other contents may be overwritten.
-    pub overwrite: bool,
-    /// Pages of the map in a group of its summary. None to choose by the size of the map: a small map has no
-    /// summary.
-    pub map_group: Option<u32>,
-}
-
-impl CreateOptions {
-    /// Defaults: 128 KiB extents, 4 KiB blocks, one copy, spans of 16 MiB, `equi`, and all the room on the
-    /// devices.
-    pub fn new(name: impl Into<String>, identity: Uuid) -> CreateOptions {
-        CreateOptions {
-            name: name.into(),
-            identity,
-            size: None,
-            left: Left::Nothing,
-            extent_size: KIB * 128,
-            block_size: KIB * 4,
-            copies: 1,
-            span_size: MIB * 16,
-            policy: "equi".to_owned(),
-            models: Vec::new(),
-            adoption: None,
-            layouts: Vec::new(),
-            overwrite: false,
-            map_group: None,
-        }
-    }
-}
-
-/// A disk that becomes the volume with its contents, and the device for everything that must survive the loss
-/// of the SSDs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Adoption {
-    /// Index of the disk among the devices.
-    pub disk: usize,
-    /// Identity of the disk: a sum of its serial number, or `NO_SERIAL`.
-    pub identity: Uuid,
-    /// Index of the record: a device for metadata alone, neither the disk nor an SSD, of at least
-    /// [`record_len`].
-    pub record: usize,
-}
-
-/// Largest share of a device for the policy's state: one in this many bytes. Smaller devices, below 32 MiB,
-/// do not keep the state.
-const LARGEST_STATE_SHARE: u64 = 64;
 /// Length at the start and at the end of a device that must be zero, so that the device counts as empty.
 const LOOK_FOR_CONTENT: Bytes = Bytes(1 << 20);
 
@@ -265,26 +193,6 @@ fn check_adoption<D: Device>(devices: &[D], options: &CreateOptions, adoption: &
         return invalid(format!("the record of the volume has {record}: use at least {least}"));
     }
     Ok(())
-}
-
-/// Returns the text of a policy for the superblock. Fails if the text is too long, or if the policy needs
-/// more copies than the volume has.
-pub(crate) fn checked_policy(policy: &dyn braid_policy::Policy, copies: u8) -> Result<String> {
-    let (text, needs) = (braid_policy::written(policy), policy.copies());
-    if needs > copies {
-        let problem = format!(
-            "policy {} needs {needs} required copies of everything, and the volume has {copies}: create it with --copies {needs}, or use \
-             another policy",
-            policy.name()
-        );
-        return Err(Error::new(ErrorKind::Invalid, problem));
-    }
-    if text.len() > LONGEST_POLICY {
-        let problem =
-            format!("the policy's settings have {} characters: at most {LONGEST_POLICY}", text.len());
-        return Err(Error::new(ErrorKind::Invalid, problem));
-    }
-    Ok(text)
 }
 
 fn invalid_text(message: String) -> Result<()> {

@@ -1,8 +1,7 @@
 //! Puts a new device in the place of a lost device.
 
 use crate::create::{refuse_content, write_empty_regions};
-use crate::devices::write_new;
-use crate::devices::{Member, watched};
+use crate::devices::{Member, watched, write_new};
 use crate::journal::{Mode, RecoveryInput, recover};
 use crate::map::State;
 use crate::open::{

@@ -2,10 +2,8 @@
 
 use crate::core::Core;
 use crate::epochs::Epochs;
-use crate::map::Other;
-use crate::map::State;
-use crate::moves::DrainStatus;
-use crate::moves::MovesStatus;
+use crate::map::{Other, State};
+use crate::moves::{DrainStatus, MovesStatus};
 use crate::shape::Shape;
 use crate::stats::{BackgroundStats, DeviceStats, GuestStats};
 use crate::{Result, Volume};

@@ -77,7 +77,7 @@ impl Dram {
         Ok(answers)
     }
 
-    /// Caches the blocks of a request after its end. A write `answered` by the cache alone leaves dirty blocks.
+    /// Caches the blocks of a request after its end. A write `answered` by the cache leaves dirty blocks.
     pub fn leaves<D: Device>(&self, request: &Request, answered: bool, volume: &Volume<World, D>, buf: &Buf) {
         let Request { op, offset, len } = *request;
         if matches!(op, Op::Flush | Op::Discard) {

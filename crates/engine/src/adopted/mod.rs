@@ -6,7 +6,6 @@
 //! sums.rs          what it is known by after an unclean stop
 //! noting.rs        keeps that durable ahead of what guests write
 //! fingerprint.rs   looks at its bytes
-//! dirty_spans.rs   what the loss of the SSDs would cost, durably, on neither of them
 //! fail_over.rs     the SSD fails while the volume serves guests
 //! leave.rs         the journal leaves the SSD that is removed
 //! ```
@@ -15,7 +14,6 @@
 //! never moves: there is no map. All metadata beside the cache tables lies on the first SSD and on a
 //! *record*, a small file that serves as a device without room for data.
 
-mod dirty_spans;
 mod fail_over;
 mod fingerprint;
 mod leave;
@@ -23,7 +21,6 @@ mod noting;
 mod same_disk;
 mod sums;
 
-pub(crate) use dirty_spans::{DirtySpans, refuse_dirty, write_empty_table};
 pub(crate) use fingerprint::{Disk, fingerprint_of};
 pub(crate) use leave::remove_metadata;
 pub(crate) use noting::{write_first_sums, write_unknown};

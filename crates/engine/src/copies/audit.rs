@@ -1,8 +1,7 @@
 //! Audit of a volume at rest: copies must be equal, and slots in use must match the map.
 
 use crate::core::Core;
-use crate::map::Other;
-use crate::map::State;
+use crate::map::{Other, State};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId, ExtentId, Nanos, Slot};
 use braid_format::SlotNumber;

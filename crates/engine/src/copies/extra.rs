@@ -61,7 +61,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Makes clean extra copies of the blocks of a piece after a read.
     ///
-    /// `states` is [`crate::devices::Devices::changes`] before the read: if the number has changed since, no copy is
+    /// `states` is the number of device changes before the read: if the number has changed since, no copy is
     /// recorded. `guard` is the extent's exclusive lock. Guests wait for the lock, at most for the briefest
     /// deadline. A slow or late device gets no copies.
     pub async fn promote(&self, piece: Piece, bytes: Buf, device: DeviceId, states: u64, guard: LockGuard) {

@@ -2,9 +2,7 @@
 //! state.
 
 use crate::core::Core;
-use crate::devices::Member;
-use crate::devices::write_superblocks;
-use crate::devices::{NeededTable, SuperblockWrite};
+use crate::devices::{Member, NeededTable, SuperblockWrite, write_superblocks};
 use crate::epochs::Epochs;
 use crate::map::has_moved_home;
 use crate::planted::{Bug, planted};

@@ -13,7 +13,7 @@
 //! the device has answered a request begun since the other device became conspicuous. A device without
 //! requests is sent a probe.
 //!
-//! A device that answers in time but far slower than before ([`Speed`](crate::devices)) is `Slow`, too, until its
+//! A device that answers in time but far slower than before (`devices/speed.rs`) is `Slow`, too, until its
 //! former speed is back. Meanwhile reads go to the copy with the shortest expected wait, whatever the policy
 //! prefers, and new extents go to other devices if possible. An idle slow device gets a probe once a second.
 //!

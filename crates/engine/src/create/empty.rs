@@ -1,8 +1,7 @@
 //! Empty regions of a new volume, or of a device that is new to a volume.
 
-use crate::adopted::write_empty_table;
 use crate::buffer::buffer;
-use crate::journal::{images, write_empty_directories};
+use crate::journal::{images, write_empty_directories, write_empty_table};
 use crate::{Error, Result};
 use braid_base::Bytes;
 use braid_format::intent_page::{self, Difference};

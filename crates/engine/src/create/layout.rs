@@ -1,7 +1,7 @@
 //! Places of all structures on the devices of a new volume.
 
+use super::options::{Adoption, CreateOptions};
 use super::room::SPARE_SLOTS;
-use super::{Adoption, CreateOptions, LARGEST_STATE_SHARE};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceClass, DeviceId, KIB, MIB, Rng};
 use braid_format::layout::{self, METADATA_START};
@@ -11,6 +11,10 @@ use braid_format::superblock::{
 };
 use braid_format::{Fingerprint, Uuid, map_page, map_summary};
 use braid_runtime::Device;
+
+/// Largest share of a device for the policy's state: one in this many bytes. Smaller devices, below 32 MiB,
+/// do not keep the state.
+const LARGEST_STATE_SHARE: u64 = 64;
 
 /// Lays out a volume of at most `volume_size`. The first SSD and the first other device (the record beside an
 /// adopted disk, or the disk that keeps epochs) each have a journal, a proof, a map image and a double-write

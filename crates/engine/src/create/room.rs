@@ -13,7 +13,7 @@
 //! | `pass`, `raid1` | nothing beside the two required copies of everything |
 //! | all others | nothing |
 
-use super::checked_policy;
+use super::policy::checked_policy;
 use crate::adopted::refuse_moving_homes;
 use crate::map::State;
 use crate::shape::Shape;

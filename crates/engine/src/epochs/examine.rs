@@ -4,8 +4,7 @@
 use super::{Epochs, Stage};
 use crate::Result;
 use crate::core::Core;
-use crate::map::Arrival;
-use crate::map::Other;
+use crate::map::{Arrival, Other};
 use braid_base::{Bytes, DeviceId, ExtentId};
 use braid_format::SlotNumber;
 use braid_format::map_page::Entry;

@@ -3,6 +3,7 @@
 mod cache_table;
 mod checkpoint;
 mod commit;
+mod dirty_spans;
 mod gaps;
 mod intents;
 mod listed_blocks;
@@ -17,6 +18,7 @@ mod witness;
 
 pub(crate) use cache_table::{cache_images, write_empty_directories};
 pub(crate) use checkpoint::{images, only_journal, rings};
+pub(crate) use dirty_spans::{DirtySpans, refuse_dirty, write_empty_table};
 pub(crate) use gaps::Gap;
 pub use recover::Recovery;
 pub(crate) use recover::{

@@ -15,6 +15,7 @@ mod check_cache_tables;
 mod cut_end;
 mod damage;
 mod forgetful;
+mod input;
 mod map_pages;
 mod pages;
 mod pending_log;
@@ -22,7 +23,6 @@ mod recent_blocks;
 mod summary;
 mod witnessed;
 
-use crate::adopted::DirtySpans;
 use crate::devices::Member;
 use crate::epochs::PastState;
 use crate::journal::{Gap, Ring, images, is_journal_lost, recent, rings};
@@ -42,6 +42,7 @@ pub(crate) use check_cache_tables::check_cache_tables;
 pub(crate) use cut_end::lost_at_end;
 use damage::Damage;
 pub(crate) use forgetful::Forgetful;
+pub(crate) use input::{Mode, RecoveryInput};
 pub(crate) use pages::check_image;
 pub(crate) use pending_log::LoggedChanges;
 use std::collections::VecDeque;
@@ -84,34 +85,6 @@ pub struct Recovery {
     pub warnings: Vec<String>,
     /// Devices that lost acknowledged flushes: all their copies are rebuilt from the other devices.
     pub forgetful: Vec<DeviceId>,
-}
-
-/// How recovery treats damage.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Mode {
-    /// Refuses damage.
-    Strict,
-    /// Keeps everything proved.
-    Repair,
-}
-
-/// Input of a recovery: devices, superblock, and notes from elsewhere.
-pub(crate) struct RecoveryInput<'a, D> {
-    pub members: &'a [Member<D>],
-    pub superblock: &'a Superblock,
-    pub mode: Mode,
-    /// True after a shutdown: copies then differ only in spans with a stale or undecided copy.
-    pub clean: bool,
-    /// True if the adopted disk was changed while Braid did not serve it.
-    pub changed_elsewhere: bool,
-    /// Table of dirty spans of a volume on an adopted disk.
-    pub dirty_spans: Option<&'a DirtySpans>,
-    /// Changes in the pending log of a daemon that died.
-    pub log: Option<&'a LoggedChanges>,
-    /// Devices whose end is gone.
-    pub cut: &'a [(DeviceId, String)],
-    /// Newest batch that the host has noted as durable; 0 if unknown.
-    pub noted: u64,
 }
 
 /// Result of recovery for the volume.

@@ -8,8 +8,7 @@
 use crate::adopted::remove_metadata;
 use crate::core::Core;
 use crate::create::{added_regions, refuse_content, room_for_slots, write_empty_regions};
-use crate::devices::Member;
-use crate::devices::write_new;
+use crate::devices::{Member, write_new};
 use crate::{Error, ErrorKind, Result, Volume};
 use braid_base::{Bytes, DeviceClass, DeviceId, KIB};
 use braid_format::layout::{MOST_DEVICES, SMALLEST_DEVICE};

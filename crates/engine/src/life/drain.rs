@@ -8,8 +8,7 @@
 
 use crate::copies::Mover;
 use crate::core::Core;
-use crate::map::Arrival;
-use crate::map::Other;
+use crate::map::{Arrival, Other};
 use crate::moves::DrainStatus;
 use crate::{Result, Volume};
 use braid_base::{BlockId, Bytes, DeviceId, ExtentId, Nanos};

@@ -1,8 +1,7 @@
 //! Moves of extra copies by range: promote, demote and write back, extent by extent, beside guests.
 
 use crate::Result;
-use crate::copies::Mover;
-use crate::copies::WRITTEN_BACK_AT_ONCE;
+use crate::copies::{Mover, WRITTEN_BACK_AT_ONCE};
 use crate::core::Core;
 use crate::devices::Deadline;
 use braid_base::{BlockId, Bytes, DeviceId};

@@ -6,8 +6,7 @@
 //! Guests write to both copies meanwhile. A span is therefore done after one pass, unless a copy missed
 //! another write.
 
-use crate::copies::Mover;
-use crate::copies::OnBadPlace;
+use crate::copies::{Mover, OnBadPlace};
 use crate::core::Core;
 use crate::devices::Member;
 use crate::map::Other;
@@ -30,7 +29,6 @@ const IDLE: Nanos = Nanos::from_secs(5);
 /// Idle spans cleared per second while guests write elsewhere. Each cleared span costs a batch of the journal
 /// at its next write.
 const CLEARED_AT_ONCE: usize = 16;
-
 /// Period of clearing with one required copy. Such a volume has no resync: clearing a span only saves a part
 /// of a cache from a crash, and flushes all devices.
 const REST_OF_CACHE: Nanos = Nanos::from_secs(30);

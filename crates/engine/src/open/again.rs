@@ -17,13 +17,30 @@
 //! until that daemon has noticed ([`super::enter`]). Everything that the attempt had read may be outdated by
 //! then, so the devices are read again.
 
-use super::assemble::Highest;
 use super::{LeftLog, OpenOptions};
 use crate::journal::{Forgetful, Recovered};
 use crate::{Error, ErrorKind, Recovery, Result};
 use braid_base::{DeviceId, ExtentId};
 use braid_runtime::Device;
 use std::rc::Rc;
+
+/// Highest generation and sequence in the superblocks and tables of all devices found. A number that does not
+/// count may be higher than the numbers that count: on an excluded device, or in a table without a matching
+/// superblock on its own device (another device may have a match). The opening uses higher numbers still. So
+/// its superblocks are the newest from the first write on, and no two openings that write data share a
+/// number.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Highest {
+    pub epoch: u64,
+    pub sequence: u64,
+}
+
+impl Highest {
+    /// Returns the higher number of each kind.
+    pub fn beyond(self, other: Highest) -> Highest {
+        Highest { epoch: self.epoch.max(other.epoch), sequence: self.sequence.max(other.sequence) }
+    }
+}
 
 /// Findings of the attempts of one opening so far.
 #[derive(Default)]

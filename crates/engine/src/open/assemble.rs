@@ -7,13 +7,13 @@
 //!
 //! An adopted disk has no superblock: the caller names its place and its identity ([`AdoptedDisk`]).
 
-use super::Attempts;
 use super::candidate::{Candidate, refuse_grown, with_newest_table};
 use super::cut::{self, End, is_short, refuse_cut};
 use super::judge::{
     NEVER, absent, closed_before, entry_of, gone_on, is_given_up, is_leaving, is_removed, judge,
     judge_adopted, refuse,
 };
+use super::{Attempts, Highest};
 use crate::epochs::EpochRegion;
 use crate::planted::{Bug, planted};
 use crate::{ErrorKind, Result};
@@ -54,24 +54,6 @@ pub(crate) struct Assembled<D> {
     pub cut: Vec<(DeviceId, String)>,
     /// Highest numbers on any device.
     pub highest: Highest,
-}
-
-/// Highest generation and sequence in the superblocks and tables of all devices found. A number that does not
-/// count may be higher than the numbers that count: on an excluded device, or in a table without a matching
-/// superblock on its own device (another device may have a match). The opening uses higher numbers still. So
-/// its superblocks are the newest from the first write on, and no two openings that write data share a
-/// number.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Highest {
-    pub epoch: u64,
-    pub sequence: u64,
-}
-
-impl Highest {
-    /// Returns the higher number of each kind.
-    pub fn beyond(self, other: Highest) -> Highest {
-        Highest { epoch: self.epoch.max(other.epoch), sequence: self.sequence.max(other.sequence) }
-    }
 }
 
 /// Place and identity of the adopted disk among the given devices: the disk carries no mark.

@@ -3,7 +3,7 @@
 //! Only the SSD knows its dirty blocks. But the superblocks say whether dirty blocks are possible: durably
 //! before the first block becomes dirty, and until a shutdown or an opening finds none. So after a clean
 //! shutdown, an SSD that was only a cache does not prevent the opening. After an unclean stop, the SSD may
-//! hold the only journal. (For an adopted disk, the record names spans: `adopted/dirty_spans.rs`.)
+//! hold the only journal. (For an adopted disk, the record names spans: `journal/dirty_spans.rs`.)
 
 use super::NEVER;
 use crate::core::Core;

@@ -1,9 +1,8 @@
 //! Phases of an opening, and the last reasons for a refusal.
 
-use super::assemble::Highest;
+use super::Highest;
 use crate::core::Core;
-use crate::devices::Member;
-use crate::devices::{SuperblockWrite, write_superblocks};
+use crate::devices::{Member, SuperblockWrite, write_superblocks};
 use crate::journal::is_journal_lost;
 use crate::map::State;
 use crate::planted::{Bug, planted};

@@ -28,9 +28,9 @@ mod superblock;
 mod survey;
 mod volume;
 
-pub(crate) use again::{Attempts, Refusal, Unwritten, disagrees};
+pub(crate) use again::{Attempts, Highest, Refusal, Unwritten, disagrees};
 pub use assemble::AdoptedDisk;
-pub(crate) use assemble::{Assembled, Highest, Lacking, assemble, was_current};
+pub(crate) use assemble::{Assembled, Lacking, assemble, was_current};
 pub(crate) use candidate::Candidate;
 pub(crate) use cut::refuse_cached;
 pub(crate) use dirty_blocks::{newly_lost, older_without};

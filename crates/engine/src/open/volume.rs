@@ -5,13 +5,14 @@ use super::{
     AdoptedDisk, Assembled, Attempts, Highest, Lacking, LeftLog, Refusal, Unwritten, assemble, disagrees,
     enter, number, refuse_cached, refuse_only_copies, refuse_outdated,
 };
-use crate::adopted::{self, DirtySpans, refuse_dirty};
+use crate::adopted;
 use crate::copies::{BlockSlots, WriteBacks};
 use crate::core::Core;
 use crate::devices::{Buffers, Devices, Member, watched};
 use crate::epochs::{self, Adopted, Epochs};
 use crate::fence::{BETWEEN_READINGS, Fence, Noted, READINGS, TAKEOVER, may_be_open, may_change};
 use crate::jobs::Jobs;
+use crate::journal::{DirtySpans, refuse_dirty};
 use crate::journal::{
     Journal, Listed, Mode, Recovered, Recovery, RecoveryInput, only_journal, recover, refuse_later,
     refuse_third, rings,
@@ -46,9 +47,9 @@ pub struct OpenOptions {
     pub repair: bool,
     /// Devices whose data is discarded: they are resynchronised from the other devices.
     pub distrust: Vec<DeviceId>,
-    /// Devices known to be outdated, from [`Volume::outdated_devices`](crate::Volume::outdated_devices) of the last opening. If no other
-    /// device would count as current, the rest must be present or be excluded by name. The list may be a
-    /// moment older than the truth. A recovery ignores the list and follows its disk.
+    /// Devices known to be outdated, from [`crate::Volume::outdated_devices`] of the last opening. If no
+    /// other device would count as current, the rest must be present or be excluded by name. The list may be
+    /// a moment older than the truth. A recovery ignores the list and follows its disk.
     pub outdated: Vec<DeviceId>,
     /// Receives the outdated devices before the other devices record them: a crash of the opening must not
     /// lose the caller's note.
@@ -58,9 +59,9 @@ pub struct OpenOptions {
     pub recover: bool,
     /// Random number of this opening. It distinguishes two openings begun at the same time.
     pub owner: u64,
-    /// The caller's last note of the volume ([`Volume::noted`](crate::Volume::noted)), or an empty note; none if no other host can
-    /// reach the devices. If the volume is in use by another opening than the note's, the opening takes 2 s
-    /// more. A recovery does not wait: later writes of other daemons are discarded.
+    /// The caller's last note of the volume ([`crate::Volume::noted`]), or an empty note; none if no other
+    /// host can reach the devices. If the volume is in use by another opening than the note's, the opening
+    /// takes 2 s more. A recovery does not wait: later writes of other daemons are discarded.
     pub noted: Option<Noted>,
     /// The adopted disk, if the volume has one.
     pub adopted: Option<AdoptedDisk>,
