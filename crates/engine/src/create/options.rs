@@ -73,6 +73,6 @@ pub struct Adoption {
     /// Identity of the disk: a sum of its serial number, or `NO_SERIAL`.
     pub identity: Uuid,
     /// Index of the record: a device for metadata alone, neither the disk nor an SSD, of at least
-    /// [`record_len`].
+    /// [`crate::record_len`].
     pub record: usize,
 }
