@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 pub struct Raised(Arc<Mutex<Option<PyErr>>>);
 
 impl Raised {
-    /// Takes the interpreter, and calls `look` unless an exception was raised before. Returns whether to continue.
+    /// Takes the interpreter, and calls `look` unless an exception was raised before. True to continue.
     pub fn go_on(&self, look: impl FnOnce(Python<'_>) -> PyResult<()>) -> bool {
         let mut raised = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if raised.is_none() {
