@@ -1,16 +1,15 @@
 //! The volume: one block device made of several, with copies placed by a policy.
 //!
 //! ```text
-//! volume.rs   the public face             request/   the life of a read, a write, a discard
-//! create.rs   making a volume             devices/   requests to devices, deadlines, speed
-//!                                         copies/    required and extra copies, repair, health
-//! open.rs     finding its devices         map/       what the volume knows: extents, extras, slots, changes
-//! status.rs   for administrators          journal/   the life of a flush, checkpoints, recovery
-//! check.rs    of a volume at rest         moves/     migrations, probes, trims
-//! replace.rs  a new device for a lost one   life/      devices that come and leave while guests work
-//! policy/      the policy in charge, and what it has learned
-//! adopted/    a disk that was there before, with its data, and is the volume
-//! epochs/     a disk that alone is the volume as it was at a past instant
+//! volume.rs    public interface of an open volume     request/   life of a read, a write, a discard
+//! create.rs    creation of a volume                   copies/    required and cached copies, repair, health
+//! open/        from devices to an open volume         devices/   requests to devices, deadlines, speed
+//! status.rs    reports for administrators             map/       state in memory: extents, extra copies, slots, changes
+//! check.rs     check of a volume at rest              journal/   life of a flush, checkpoints, recovery
+//! replace.rs   a new device in place of a lost one    moves/     migrations, probes, trims, resync
+//! policy/      the active policy and its saved state  life/      devices that join or leave an open volume
+//! adopted/     a volume on a disk with earlier data
+//! epochs/      a disk that alone is the volume at a past instant
 //! ```
 //!
 //! Durability: data before record, record before map page, flush before promise. A slot is not used again

@@ -4,23 +4,22 @@
 //! gives the same [`Outcome`] to the last digit, on any machine and beside any number of other simulations.
 //!
 //! ```text
-//! setup.rs        what shall be simulated: plain data             device.rs  devices of it, from text to model
-//! simulation.rs   one simulation from its beginning to its end     sweep.rs   many of them, on all cores
-//! sizes.rs        sizes as shares of the data                      made.rs    policies without a name
-//! fill.rs         what lies where before the load begins
-//! rig.rs          devices and volume, filled                       guests.rs  who asks the volume for what, and when
-//! source.rs       where requests come from    parts.rs  of several workloads, each for a time    replay.rs  those of a trace
-//! computing.rs    what clients do between requests                settling.rs  when their throughput was steady
-//! dram.rs         a controller's cache between the two
-//! recorder.rs     what guests saw     request_log.rs  request by request, in a file     series.rs  how it changed    verify.rs  whether every read was right
-//! guard/          which mode of a policy is the best for the load, told by simulations of it
-//! outcome.rs      what comes out: plain data                        notes.rs   what to know of it
+//! setup.rs        declaration of a simulation: plain data  device.rs       its devices, from text to model
+//! simulation.rs   one simulation, from beginning to end    sweep.rs        many simulations on all cores
+//! sizes.rs        sizes as shares of the data              made.rs         policies made by a caller
+//! fill.rs         contents before the load begins          rig.rs          devices and a filled volume
+//! guests.rs       clients and their requests               computing.rs    computation between requests
+//! source.rs       source of requests                       parts.rs        several workloads in turn
+//! replay.rs       requests of a trace                      dram.rs         cache of a controller before the volume
+//! recorder.rs     latencies seen by guests                 request_log.rs  each request, in a file
+//! series.rs       figures over time                        settling.rs     time until steady throughput
+//! verify.rs       verification of every read               outcome.rs      result: plain data
+//! notes.rs        notes on a result                        guard/          best mode of a policy, by simulations
 //!
-//! experiment.rs   what an experiment is: a declaration            experiments/  those of each paper
-//! study.rs        runs declarations                               judge.rs      ours beside the paper's
-//! report/         a page with plots of what came out
-//! corpus/         many cells that judge policies, without a paper
-//! advice/         what a recorded load would get from policies and sizes of the SSD
+//! experiment.rs   declaration of an experiment             experiments/    experiments of each paper
+//! study.rs        runs declarations                        judge.rs        verdicts beside the paper's figures
+//! report/         page with plots                          corpus/         many cells that compare policies
+//! advice/         forecast for a recorded load: policies, sizes of the SSD
 //! ```
 //!
 //! Not modelled: the volume's processor (the engine's own work and hits in the memory cache take no time),

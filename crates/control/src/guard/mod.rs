@@ -3,10 +3,10 @@
 //! ([`braid_lab::guard`]).
 //!
 //! ```text
-//! keep.rs    the task: what guests ask for, to ghosts; what these say, to the policy
-//! measure.rs models of devices that have none, from what they serve
-//! worker.rs  the threads of the ghosts, at the lowest priority
-//! like.rs    the volume as ghosts need it: devices with models, homes
+//! keep.rs    the task: guests' requests to the ghosts, their verdict to the policy
+//! measure.rs models of devices without a model, from their service of guests
+//! worker.rs  threads of the ghosts, at the lowest priority
+//! like.rs    the volume as input of ghosts: models of devices, homes
 //! ```
 //!
 //! **Cost.** Ghosts may use 2 % of a processor. If the volume is large, or guests send more requests than

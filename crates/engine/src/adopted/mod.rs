@@ -2,12 +2,12 @@
 //! removable cache.
 //!
 //! ```text
-//! same_disk.rs     whether it is the same disk, and was changed while Braid did not serve it
-//! sums.rs          what it is known by after an unclean stop
-//! noting.rs        keeps that durable ahead of what guests write
-//! fingerprint.rs   looks at its bytes
-//! fail_over.rs     the SSD fails while the volume serves guests
-//! leave.rs         the journal leaves the SSD that is removed
+//! same_disk.rs     identity of the disk, and changes of the disk by other software
+//! sums.rs          marks of the disk for an opening after an unclean stop
+//! noting.rs        keeps the marks durable ahead of guests' writes
+//! fingerprint.rs   reads samples of the disk
+//! fail_over.rs     failure of the SSD while the volume is served
+//! leave.rs         moves the journal off an SSD before its removal
 //! ```
 //!
 //! Only guests' bytes are written to the disk. Each extent lies at its own address, valid from the start, and

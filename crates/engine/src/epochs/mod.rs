@@ -2,15 +2,14 @@
 //! a write under way.
 //!
 //! ```text
-//! mod.rs       what the disk lacks                                      journal.rs   what lies on the disk: its state, and segments
-//! change.rs    how a guest's change begins
-//! turn.rs      the end of an epoch, step by step                       sweep.rs     from the journal into the image, while guests work
-//! examine.rs   what the disk lacks after an opening                    apply.rs     the same while nobody does
-//! adopt.rs     opening the volume from that disk alone
-//! recovered.rs guests go on from there while the journal is applied    unapplied.rs what is still to be applied
-//! life.rs      how they begin and end                                  settle.rs    what the image lacks is behind, and nothing else
-//! numbered.rs  which segment is the newest one of a range              index.rs     where in the journal it lies
-//! in_place.rs  what other jobs write there before they begin
+//! mod.rs       ranges missing from the image              journal.rs    state pages and segments on the disk
+//! change.rs    admission of a guest's change              index.rs      places of ranges in the journal
+//! turn.rs      end of an epoch, step by step              numbered.rs   newest segment of each range
+//! sweep.rs     journal to image while guests work         apply.rs      journal to image while guests are idle
+//! examine.rs   comparison of the image after an opening   settle.rs     ranges of the image that become current
+//! adopt.rs     opening from the disk alone                life.rs       beginning and end of epochs
+//! recovered.rs guests on a disk whose journal is applied  unapplied.rs  ranges not applied yet
+//! in_place.rs  other jobs that write to the image
 //! ```
 //!
 //! The disk uses layout *tail*: extent n lies in slot n, and the disk is an image of the volume. Ranges that

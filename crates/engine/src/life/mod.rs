@@ -1,12 +1,12 @@
 //! Devices that join or leave an open volume while guests work.
 //!
 //! ```text
-//! add.rs     one more device: all know of it before it counts, and it counts before it gets data
-//! remove.rs  a device that is to leave: whether it can, the change of mind, its end
-//! drain.rs   the job that moves everything off it
-//! metadata.rs   the journal, the map and their like move off it, too
-//! renew.rs      a region of it that cannot be written is made anew
-//! returning.rs  one that failed or was missing, and is back
+//! add.rs        adds a device: known to all devices first, then counted, then filled
+//! remove.rs     removes a device: admission, cancellation, end
+//! drain.rs      moves all data off a device
+//! metadata.rs   moves journal, map and other regions off a device
+//! renew.rs      rebuilds a region after a failed write
+//! returning.rs  returns a failed or missing device
 //! ```
 //!
 //! A device that has not joined yet, or has left, is *removed* in the table of devices: its place and its

@@ -2,14 +2,14 @@
 //! each device is current.
 //!
 //! ```text
-//! superblock.rs  reading the copies on the devices                  assemble.rs  which device is what, and which are refused
-//! enter.rs       the phases of an opening, and what may not be opened   judge.rs   what one device is good for
-//! apart.rs       whether a device was used without the others      volume.rs    all steps of an opening
-//! candidate.rs   what a device that was given says             outdated.rs  whether all that is there is known to be older
-//! cut.rs         devices whose end is gone
-//! survey.rs      which devices there should be, for a search   likeness.rs  the adopted disk among several disks
-//! past.rs        a past state of the volume, for readers
-//! left_log.rs    what a daemon that died has left in memory          again.rs     an opening that begins again
+//! superblock.rs  reads the copies of a superblock            assemble.rs  the role of each device, and refusals
+//! candidate.rs   superblock and table of a given device      judge.rs     whether a device is current
+//! apart.rs       devices used without the others             outdated.rs  devices known to be outdated
+//! cut.rs         devices with a missing end                  enter.rs     phases of an opening, last refusals
+//! volume.rs      all steps of an opening                     again.rs     repeated attempts
+//! left_log.rs    pending log of a dead daemon                dirty_blocks.rs  dirty blocks on absent devices
+//! survey.rs      the expected devices, for a search          likeness.rs  the adopted disk among several disks
+//! past.rs        a past state of the volume, read-only
 //! ```
 
 mod again;

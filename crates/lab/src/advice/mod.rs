@@ -2,12 +2,11 @@
 //! uncertainty, and whether to change anything.
 //!
 //! ```text
-//! window.rs    the part of a recording that is simulated        volume.rs   what the volume holds, and where, before it begins
-//! interval.rs  means of batches, and how sure they are          choice.rs   change, keep, or not enough to tell
-//! curve.rs     latency over the size of the SSD, and its knee   ask.rs      runs the simulations
-//! page.rs      the page with its pictures                       draw.rs     these
-//! plan.rs      the cheapest devices that hold a target          prices.rs   what devices cost      slo.rs   the target
-//! plan_page.rs its page
+//! window.rs    simulated part of a recording               volume.rs   contents and layout of the volume before
+//! interval.rs  means of batches with confidence            choice.rs   change, keep, or too little evidence
+//! curve.rs     latency over the size of the SSD, its knee  ask.rs      runs the simulations
+//! page.rs      page with pictures                          draw.rs     pictures
+//! plan.rs      cheapest devices for a target               prices.rs   prices of devices      slo.rs   targets
 //! ```
 //!
 //! **Simulated part.** A limited number of the last requests of the recording, at their own times (open

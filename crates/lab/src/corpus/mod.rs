@@ -2,10 +2,12 @@
 //! run on all cells. The corpus judges policies; there is no paper for comparison.
 //!
 //! ```text
-//! draw.rs     the cells, from a seed     loads.rs  generated loads, and those that change     traces.rs  real traces
-//! layout.rs   what lies where before     rows.rs   what runs in a cell     oracle.rs  a layout that knows the load     bound/  a cache that knows it
-//! run.rs      runs cells                 kept.rs   results in a file, so that a run may be stopped and go on
-//! score.rs    ratios and their summary   picture.rs  the picture
+//! draw.rs     cells drawn from a seed                   loads.rs    generated loads, and loads with phases
+//! traces.rs   real traces                               layout.rs   layouts before a run
+//! rows.rs     policies and splits of a cell             oracle.rs   layout with knowledge of the load
+//! bound/      cache with knowledge of the load          run.rs      runs cells
+//! kept.rs     results in a file, to resume a run        score.rs    ratios and their summary
+//! picture.rs  the picture
 //! ```
 //!
 //! **Judged part.** The judged part is the same for all rows of a cell: the second half of the time, or of

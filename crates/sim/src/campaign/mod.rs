@@ -2,13 +2,13 @@
 //! states in several ways, comparing every byte with the oracle.
 //!
 //! ```text
-//! plan.rs subject.rs disturbance.rs   what a campaign declares
-//! run.rs       a workload on a new volume, and snapshots of it on the way
-//! trial.rs     one outcome of one snapshot: power cut or kill, recovery, verification, sometimes further lives
-//! life.rs      what happens in one life after the first     adversary.rs   what disturbs it
-//! shorten.rs   from a trial that fails to the shortest such trial
-//! trial_id.rs  the name of a trial, by which one command replays it     report.rs   counts, and failures
-//! guarded.rs   panics and deadlocks are failures too
+//! plan.rs subject.rs disturbance.rs   declaration of a campaign
+//! run.rs       a workload on a new volume, with snapshots
+//! trial.rs     one outcome of a snapshot: power cut or kill, recovery, verification, further lives
+//! life.rs      one later life            adversary.rs   disturbances of a life
+//! shorten.rs   shortens a failed trial
+//! trial_id.rs  name of a trial, for the command that replays the trial
+//! report.rs    counts and failures       guarded.rs     panics and deadlocks as failures
 //! ```
 //!
 //! A *run* is one seed. Its first life creates a volume and runs the workload to its end, or to a clean

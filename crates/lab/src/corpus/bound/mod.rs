@@ -2,7 +2,8 @@
 //! devices with their queues. There is no engine.
 //!
 //! ```text
-//! load.rs     who asks for what, and when     future.rs  what comes, and what MIN holds     devices.rs  models, and which ends first
+//! load.rs     requests by client and time   future.rs  later requests, and contents under MIN
+//! devices.rs  models, and the next end of a request
 //! ```
 //!
 //! All data is on the disks, extents in turn, with copies of blocks on the SSD. A read with all its blocks on
