@@ -15,6 +15,7 @@ mod device;
 mod explain;
 mod import;
 mod lab;
+mod man;
 mod output;
 mod plan;
 mod policy;
@@ -84,6 +85,8 @@ enum Command {
     Trace(trace::Arguments),
     Demo(Box<demo::Arguments>),
     Completions(completions::Arguments),
+    #[command(hide = true)]
+    Man(man::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -157,6 +160,7 @@ fn run(command: Command, output: Output) -> Result<u8> {
         Command::Trace(arguments) => trace::run(&state, &arguments, output),
         Command::Demo(arguments) => demo::run(&arguments, output),
         Command::Completions(arguments) => completions::run(&arguments, output),
+        Command::Man(arguments) => man::run(&arguments, output),
     }
 }
 

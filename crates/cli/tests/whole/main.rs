@@ -26,6 +26,7 @@ mod lifecycle;
 mod lost_state;
 mod lying;
 mod machine;
+mod man;
 mod models;
 mod names;
 mod outdated;
