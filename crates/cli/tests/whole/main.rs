@@ -19,6 +19,7 @@ mod full;
 mod guide;
 mod hanging;
 mod help;
+mod install;
 mod json;
 mod kill;
 mod lab;
