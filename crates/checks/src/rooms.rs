@@ -23,8 +23,8 @@ struct Floors {
 const FLOORS: &[Floors] = &[Floors {
     krate: "control",
     rooms: &[
-        "error", "model", "device", "state", "report", "members", "record", "served", "guard", "admin",
-        "attach", "volume", "serve",
+        "error", "model", "device", "state", "report", "members", "record", "served", "config", "guard",
+        "admin", "attach", "volume", "serve",
     ],
     upwards: &[],
     on_circles: 0,

@@ -46,7 +46,7 @@ struct Page {
 }
 
 /// Sections after a page's options, in the order of man-pages(7).
-const SECTIONS: [&str; 5] = ["ENVIRONMENT", "EXIT STATUS", "NOTES", "EXAMPLES", "JSON"];
+const SECTIONS: [&str; 6] = ["ENVIRONMENT", "FILES", "EXIT STATUS", "NOTES", "EXAMPLES", "JSON"];
 /// First lines that only repeat the title of their section.
 const TITLES: [&str; 3] = ["Example:", "Examples:", "Environment:"];
 
@@ -106,6 +106,7 @@ fn section_of(paragraph: &str) -> &'static str {
     match () {
         () if first.is_empty() => "",
         () if first.starts_with("JSON") => "JSON",
+        () if first.starts_with("/etc/") => "FILES",
         () if first.starts_with("Environment:") => "ENVIRONMENT",
         () if first.starts_with("Exit status:") => "EXIT STATUS",
         () if paragraph.contains("\n  ") => "EXAMPLES",

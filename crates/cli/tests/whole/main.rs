@@ -12,6 +12,7 @@ mod advice;
 mod advise;
 mod attach;
 mod claims;
+mod config;
 mod death;
 mod devices;
 mod failing;

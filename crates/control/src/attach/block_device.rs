@@ -9,7 +9,9 @@ use crate::report::resting::as_text;
 use crate::served::attachment::AttachReply;
 use crate::state::state_dir::{StateDir, VolumeName};
 use crate::{Error, ErrorKind, Result};
-use braid_fuse::{Attachment, LoopAttachment, Use, mount, processes, remove_dead_mounts, stale, uses};
+use braid_fuse::{
+    Attachment, LoopAttachment, MountOptions, Use, mount_with, processes, remove_dead_mounts, stale, uses,
+};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use serde::{Deserialize, Serialize};
@@ -35,12 +37,22 @@ pub struct Attached {
     pub file_system: Option<String>,
 }
 
+/// Mount of an attached volume's file system.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Mount {
+    /// Mount point.
+    pub directory: PathBuf,
+    /// Options of the mount.
+    pub options: MountOptions,
+}
+
 /// Attaches a served volume as a block device of the kernel, or finds the present block device. Mounts the
-/// file system if a directory is given.
+/// file system if a mount is given.
 ///
 /// # Errors
 /// `Unsupported` if the machine or the user lacks the means: names an alternative.
-pub fn attach(state: &StateDir, name: &VolumeName, directory: Option<&Path>) -> Result<Attached> {
+pub fn attach(state: &StateDir, name: &VolumeName, mount: Option<&Mount>) -> Result<Attached> {
+    let directory = mount.map(|mount| mount.directory.as_path());
     let mut client = Client::connect(state, name)?;
     let uris = client.status()?.nbd_uris;
     refuse_without_means(name, uris.first())?;
@@ -60,8 +72,8 @@ pub fn attach(state: &StateDir, name: &VolumeName, directory: Option<&Path>) -> 
     let disk = record.adopted().and_then(|(_, disk)| disk.path.as_deref());
     let attachment = LoopAttachment::new(&served)?.with_sector(disk.and_then(adopted::sector));
     let device = attachment.attach()?;
-    let file_system = match directory {
-        Some(directory) => Some(mount(&device, directory)?.to_string()),
+    let file_system = match mount {
+        Some(mount) => Some(mount_with(&device, &mount.directory, &mount.options)?.to_string()),
         None => None,
     };
     let (kind, mounted_on) = (attachment.kind().to_owned(), directory.map(Path::to_owned));
