@@ -21,7 +21,7 @@ Examples:
   mount = '/srv/vault'
   options = 'noatime,nodev'
 
-JSON: name, block_device, block_device_kind, mounted_on, file_system.")]
+JSON: name, block_device, block_device_link, block_device_kind, mounted_on, file_system.")]
 pub struct Arguments {
     /// Name of the volume
     name: VolumeName,

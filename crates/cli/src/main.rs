@@ -61,6 +61,8 @@ Environment:
                      (default: /run/braid for root, else /dev/shm/braid-USERID or $XDG_RUNTIME_DIR/braid)
   BRAID_CONFIG_DIR   directory for the configurations of volumes, NAME.toml
                      (default: /etc/braid for root, else $XDG_CONFIG_HOME/braid or ~/.config/braid)
+  BRAID_DEVICE_DIR   directory for links to attached block devices
+                     (default: /dev/braid for volumes in /var/lib/braid, else no links)
   BRAID_LOG          level of the log on standard error: error, warn, info (default of serve) or debug
 
 Exit status: 0 done, 1 the work failed, 2 bad usage, 3 data unsafe or lost.";

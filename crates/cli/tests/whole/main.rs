@@ -31,6 +31,7 @@ mod machine;
 mod man;
 mod models;
 mod names;
+mod notify;
 mod outdated;
 mod output;
 mod paths;
