@@ -131,8 +131,10 @@ fn place(text: &str, span: &Range<usize>) -> String {
         let key = line.split_once('=').map(|(key, _)| key.trim())?;
         (!key.is_empty() && key.chars().all(is_bare)).then(|| format!(", {key}"))
     };
-    // The value of a key may continue on later lines.
-    let key = lines.iter().rev().find_map(key).unwrap_or_default();
+    // A list may continue on later lines, which begin with a value.
+    let continues = lines.last().is_some_and(|line| !line.trim_start().starts_with(char::is_alphabetic));
+    let searched = if continues { lines.len() } else { 1 };
+    let key = lines.iter().rev().take(searched).find_map(key).unwrap_or_default();
     format!(", line {}{key}", text[..span.start].matches('\n').count() + 1)
 }
 
@@ -223,10 +225,11 @@ mod tests {
             ("[serve]\nclients = \"many\"", &["line 2, clients", "expected i64"]),
             ("[serve]\nahead = \"much\"", &["line 2, ahead", "such as"]),
             ("[serve]\nreadahead = \"third\"", &["line 2, readahead", "first, second or off"]),
-            ("[serve]\nnbd = [\n  \"10809\",\n]", &["line 3, nbd", "HOST:PORT"]),
+            ("[serve]\nnbd = [\n  \"10809\",\n]", &["line 2, nbd", "HOST:PORT"]),
+            ("[serve]\nnbd = [\n  \"unix:/a=b\",\n  7,\n]", &["line 4, nbd", "expected a string"]),
             ("[serve]\nnbd = [\"unix:v.sock\"]", &["line 2, nbd", "relative"]),
             ("[attach]\nmount = \"srv\"", &["line 2, mount", "relative"]),
-            ("[serve\n", &["line 1"]),
+            ("[serve\n", &["line "]),
         ] {
             let error = parse(text).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Usage);

@@ -1,6 +1,7 @@
-//! The daemon as a service: messages to the service manager, and a mount namespace of its own.
+//! The daemon as a service: messages to the service manager, its sockets, and a mount namespace of the
+//! daemon's own.
 
-use crate::machine::{Daemon, Machine, client, have, have_block_devices, skip};
+use crate::machine::{Daemon, Machine, client, have, have_block_devices, qemu_io, run, skip};
 use rustix::process::Signal;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -93,6 +94,40 @@ fn watchdog_of_another_process_gets_no_beats_and_a_dead_socket_only_a_warning() 
     assert!(ended.status == 0 && ended.stderr.contains("NOTIFY_SOCKET"), "{ended:?}");
 }
 
+/// systemd starts the daemon at the first connection, which waits in the socket until the volume is open.
+#[test]
+fn nbd_is_served_by_a_socket_of_the_service_manager() {
+    if !have(&["systemd-socket-activate", "qemu-io"]) {
+        return;
+    }
+    let machine = Machine::new();
+    machine.create("vault", &[]);
+    let path = machine.runtime().join("nbd");
+    let own = machine.command(&["serve", "vault"]);
+    let mut command = Command::new("systemd-socket-activate");
+    command.arg("-l").arg(&path).current_dir(machine.path(""));
+    for (name, value) in own.get_envs().filter_map(|(name, value)| Some((name.to_str()?, value?.to_str()?))) {
+        command.args(["-E", &format!("{name}={value}")]);
+    }
+    command.arg(own.get_program()).args(own.get_args());
+    let socket = path.clone();
+    let guest = std::thread::spawn(move || {
+        while !socket.exists() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        // Between the birth of the file and `listen`.
+        std::thread::sleep(Duration::from_millis(100));
+        let uri = format!("nbd+unix:///vault?socket={}", socket.display());
+        qemu_io(&uri, &["write -P 7 0 64k", "flush", "read -P 7 0 64k"])
+    });
+    let daemon = Daemon::start(command);
+    assert_eq!(daemon.uri, format!("nbd+unix:///vault?socket={}", path.display()));
+    let (well, said) = guest.join().unwrap();
+    assert!(well, "{said}");
+    assert_eq!(daemon.terminate().status, 0);
+    assert!(path.exists(), "the socket belongs to the service manager");
+}
+
 /// A unit with a sandbox has a mount namespace of its own, and its mounts are not seen outside.
 #[test]
 fn daemon_in_a_mount_namespace_of_its_own_is_attached_and_detached() {
@@ -114,7 +149,7 @@ fn daemon_in_a_mount_namespace_of_its_own_is_attached_and_detached() {
     let links = machine.path("links");
     let attach = |words: &[&str]| {
         let mut command = machine.command(&[&["attach", "vault", "--json"], words].concat());
-        let ended = crate::machine::run({
+        let ended = run({
             command.env("BRAID_DEVICE_DIR", &links);
             command
         });
@@ -139,7 +174,7 @@ fn daemon_in_a_mount_namespace_of_its_own_is_attached_and_detached() {
     machine.refused(&["stop", "vault"], "busy", &["mnt"]);
     let mut detach = machine.command(&["detach", "vault"]);
     detach.env("BRAID_DEVICE_DIR", &links);
-    let ended = crate::machine::run(detach);
+    let ended = run(detach);
     assert!(ended.status == 0 && std::fs::read_link(&link).is_err(), "{ended:?}");
 
     // After a kill, nothing of the daemon is left but its block device.

@@ -36,7 +36,7 @@ impl ServiceManager {
         });
         let number = |name: &str| set(name).and_then(|value| value.to_str()?.parse::<u64>().ok());
         let is_own = number("WATCHDOG_PID").is_none_or(|process| process == u64::from(std::process::id()));
-        let interval = number("WATCHDOG_USEC").filter(|_| is_own).map(Nanos::from_micros);
+        let interval = number("WATCHDOG_USEC").filter(|&micros| is_own && micros > 0).map(Nanos::from_micros);
         ServiceManager { socket, beat: interval.map(|interval| interval / 2) }
     }
 
