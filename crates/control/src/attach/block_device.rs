@@ -180,6 +180,9 @@ fn unmount_all(device: &Path) -> Result<Vec<PathBuf>> {
         Use::Mounted(point) => Some(point),
         _ => None,
     }) {
+        // In the mount namespace of a daemon's sandbox, the unmount ends a copy of the mount: without a sync,
+        // the mount outside would lose its dirty pages with the daemon.
+        sync_file_system(&point);
         unmount(&point).map_err(|error| {
             sync_file_system(&point);
             let shown = point.display();
@@ -211,8 +214,8 @@ fn unmount(point: &Path) -> rustix::io::Result<()> {
     }
 }
 
-/// Writes the data of a file system that stays mounted to the volume: the daemon may be about to end. Users
-/// of the file system see its errors.
+/// Writes the data of a file system to the volume: the file system may stay mounted, and the daemon may be
+/// about to end. Users of the file system see its errors.
 fn sync_file_system(point: &Path) {
     if let Ok(directory) = File::open(point) {
         let _ = rustix::fs::syncfs(directory);
