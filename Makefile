@@ -4,8 +4,11 @@ SEEDS ?= 100
 SECONDS ?= 60
 POSTGRES = postgres::postgres_commits_before_max_lag_survive_ssd_loss
 BASE ?= HEAD^
+PREFIX ?= /usr/local
+SYSCONFDIR ?= /etc
+export PREFIX SYSCONFDIR DESTDIR
 
-.PHONY: help test demo build crash fuzz postgres bench bench-check book install-tools clean
+.PHONY: help test demo build install uninstall crash fuzz postgres bench bench-check book install-tools clean
 
 help: ## list these verbs
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -20,6 +23,12 @@ demo: ## install what is missing, build, show policies beside each other in two 
 
 build: ## the programme, optimised: target/release/braid
 	cargo build --release
+
+install: ## what `make build` made, with manual and completions, below DESTDIR and PREFIX=/usr/local, as root
+	@scripts/install install
+
+uninstall: ## remove what `make install` installed; configurations and volumes stay
+	@scripts/install uninstall
 
 crash: ## the long campaign of crashes and failing disks, SEEDS=n runs of each kind, counted
 	@scripts/crash $(SEEDS)

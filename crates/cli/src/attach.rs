@@ -1,26 +1,39 @@
 //! `braid attach` and `braid detach`.
 
 use crate::output::{Output, complain};
-use braid_control::{Attached, Result, StateDir, VolumeName};
+use braid_control::{Attached, Error, ErrorKind, Mount, MountOptions, Result, StateDir};
+use braid_control::{VolumeConfig, VolumeName};
 use clap::Args;
 use std::path::PathBuf;
 
 /// Attach a served volume as a block device of this machine, and print the device's path
 ///
-/// Needs root. Without root, use the volume by NBD: braid status prints the URI.
+/// Needs root. Without root, use the volume by NBD: braid status prints the URI. Settings that the command
+/// line lacks are read from /etc/braid/NAME.toml, if that file exists.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   mkfs.ext4 $(braid attach vault)
-  braid attach vault --mount /mnt/vault
+  braid attach vault --mount /mnt/vault --options noatime,nodev
 
-JSON: name, block_device, block_device_kind, mounted_on, file_system.")]
+/etc/braid/NAME.toml, all keys optional:
+  [attach]
+  mount = '/srv/vault'
+  options = 'noatime,nodev'
+
+JSON: name, block_device, block_device_link, block_device_kind, mounted_on, file_system.")]
 pub struct Arguments {
     /// Name of the volume
     name: VolumeName,
     /// Mount the volume's file system on this directory
     #[arg(long, value_name = "DIR")]
     mount: Option<PathBuf>,
+    /// Options of the mount, as in fstab: options of the kernel and of the file system
+    #[arg(long, value_name = "OPTION[,OPTION...]")]
+    options: Option<MountOptions>,
+    /// Mount nothing, although the configuration names a directory
+    #[arg(long = "no-mount", conflicts_with_all = ["mount", "options"])]
+    no_mount: bool,
 }
 
 /// Unmount and remove a volume's block device; the daemon continues
@@ -36,9 +49,8 @@ pub struct DetachArguments {
 
 /// Runs the command.
 pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8> {
-    let mount = arguments.mount.as_ref().map(std::path::absolute).transpose();
-    let mount = mount.map_err(|e| braid_control::Error::io("the directory to mount on", &e))?;
-    let attached: Attached = braid_control::attach(state, &arguments.name, mount.as_deref())?;
+    let mount = mount(arguments)?;
+    let attached: Attached = braid_control::attach(state, &arguments.name, mount.as_ref())?;
     output.show(&attached, || attached.block_device.display().to_string());
     if let (Some(directory), Some(file_system)) = (&attached.mounted_on, &attached.file_system) {
         complain(&format!(
@@ -48,6 +60,24 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
         ));
     }
     Ok(0)
+}
+
+/// Returns the mount that the command line and the configuration describe together.
+fn mount(arguments: &Arguments) -> Result<Option<Mount>> {
+    let configured = VolumeConfig::read(&arguments.name)?.attach;
+    if arguments.no_mount {
+        return Ok(None);
+    }
+    let options = arguments.options.clone();
+    let Some(directory) = arguments.mount.clone().or(configured.mount) else {
+        return match options {
+            Some(_) => Err(Error::new(ErrorKind::Usage, "--options without a directory: add --mount DIR")),
+            None => Ok(None),
+        };
+    };
+    let directory =
+        std::path::absolute(directory).map_err(|error| Error::io("the directory to mount on", &error))?;
+    Ok(Some(Mount { directory, options: options.or(configured.options).unwrap_or_default() }))
 }
 
 /// Runs the command.

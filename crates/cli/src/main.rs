@@ -15,6 +15,7 @@ mod device;
 mod explain;
 mod import;
 mod lab;
+mod man;
 mod output;
 mod plan;
 mod policy;
@@ -58,6 +59,10 @@ Environment:
                      (default: /var/lib/braid for root, else the user's state directory)
   BRAID_RUNTIME_DIR  directory in memory for data that must outlive a dead daemon
                      (default: /run/braid for root, else /dev/shm/braid-USERID or $XDG_RUNTIME_DIR/braid)
+  BRAID_CONFIG_DIR   directory for the configurations of volumes, NAME.toml
+                     (default: /etc/braid for root, else $XDG_CONFIG_HOME/braid or ~/.config/braid)
+  BRAID_DEVICE_DIR   directory for links to attached block devices
+                     (default: /dev/braid for volumes in /var/lib/braid, else no links)
   BRAID_LOG          level of the log on standard error: error, warn, info (default of serve) or debug
 
 Exit status: 0 done, 1 the work failed, 2 bad usage, 3 data unsafe or lost.";
@@ -84,6 +89,8 @@ enum Command {
     Trace(trace::Arguments),
     Demo(Box<demo::Arguments>),
     Completions(completions::Arguments),
+    #[command(hide = true)]
+    Man(man::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -157,6 +164,7 @@ fn run(command: Command, output: Output) -> Result<u8> {
         Command::Trace(arguments) => trace::run(&state, &arguments, output),
         Command::Demo(arguments) => demo::run(&arguments, output),
         Command::Completions(arguments) => completions::run(&arguments, output),
+        Command::Man(arguments) => man::run(&arguments, output),
     }
 }
 

@@ -4,7 +4,8 @@ use crate::output::{Output, print};
 use crate::volume_options::VolumeOptions;
 use braid_base::{Bytes, DeviceId};
 use braid_control::{
-    Error, ErrorKind, NbdAddress, Readahead, Ready, Result, ServeOptions, StateDir, VolumeName,
+    Error, ErrorKind, NbdAddress, Readahead, Ready, Result, ServeConfig, ServeOptions, StateDir,
+    VolumeConfig, VolumeName,
 };
 use clap::Args;
 use std::ffi::OsString;
@@ -12,13 +13,24 @@ use std::ffi::OsString;
 /// Serve a volume in the foreground until SIGTERM, SIGINT or SIGHUP
 ///
 /// Prints one line when the server is ready for connections: the URIs of the volume's NBD exports. Logs go to
-/// standard error.
+/// standard error. Settings that the command line lacks are read from /etc/braid/NAME.toml, if that file
+/// exists.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   braid serve vault
   braid serve vault --nbd 127.0.0.1:10809 --nbd unix:/run/vault.sock
   braid serve --temporary --ssd memory,size=1GiB,model=x25-m --hdd memory,size=4GiB,model=mba3073
+
+/etc/braid/NAME.toml, all keys optional:
+  [serve]
+  nbd = ['unix:/run/vault.sock', '127.0.0.1:10809']
+  cache = 1000
+  readahead = 'second'
+  ahead = '32MiB'
+  clients = 64
+  ssd-model = 'sata-ssd'
+  hdd-model = 'exos-x20'
 
 SIGTERM, SIGINT and SIGHUP end the daemon: it accepts no new clients, answers requests in flight for up to
 10 s, unmounts file systems mounted by braid attach, and closes the volume. A second signal ends the wait.
@@ -33,23 +45,23 @@ pub struct Arguments {
     /// addresses
     #[arg(long, value_name = "unix:PATH|HOST:PORT")]
     nbd: Vec<NbdAddress>,
-    /// Size of the memory cache in extents, at most 1,000,000
-    #[arg(long, value_name = "EXTENTS", default_value_t = ServeOptions::default().cache_extents as u32,
-          value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
-    cache: u32,
+    /// Size of the memory cache in extents, at most 1,000,000 [default: 100]
+    #[arg(long, value_name = "EXTENTS",
+          value_parser = clap::value_parser!(u32).range(0..=ServeOptions::MOST_CACHE_EXTENTS as i64))]
+    cache: Option<u32>,
     /// Time to bring a whole extent into the memory cache after a read misses: first (at the first miss),
-    /// second (at the second miss, a short while later), or off
-    #[arg(long, value_name = "WHEN", default_value_t)]
-    readahead: Readahead,
+    /// second (at the second miss, a short while later), or off [default: second]
+    #[arg(long, value_name = "WHEN")]
+    readahead: Option<Readahead>,
     /// Memory for read-ahead of up to 16 streams of reads in order or at a stride, such as 32MiB. No
-    /// read-ahead with 0, with --readahead off, or with extents of more than 1 MiB
-    #[arg(long, value_name = "SIZE", default_value = "0")]
-    ahead: Bytes,
+    /// read-ahead with 0, with --readahead off, or with extents of more than 1 MiB [default: 0]
+    #[arg(long, value_name = "SIZE")]
+    ahead: Option<Bytes>,
     /// NBD clients at the same time. A further client is refused, unless a client that has been connected for
-    /// a minute without sending a request can make room
-    #[arg(long, value_name = "N", default_value_t = ServeOptions::default().clients as u32,
+    /// a minute without sending a request can make room [default: 32]
+    #[arg(long, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=ServeOptions::MOST_CLIENTS as i64))]
-    clients: u32,
+    clients: Option<u32>,
     /// Discard the data of a device, by its place: d1. With two copies, the device is resynchronised from the
     /// others: for halves of a mirror that were used apart, and for old copies of devices. With one copy, the
     /// volume continues without the device, for good: data there reads as errors, and blocks cached dirty
@@ -96,35 +108,47 @@ const TEMPORARY: &str = "temporary";
 
 /// Runs the command.
 pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8> {
-    let options = |name: &VolumeName| ServeOptions {
-        nbd: arguments.nbd.clone(),
-        cache_extents: arguments.cache as usize,
-        readahead: arguments.readahead,
-        ahead: arguments.ahead,
-        clients: arguments.clients as usize,
-        detach: Some(detach_command(name)),
-        distrust: arguments.distrust.clone(),
-        force: arguments.force_write_back,
-        ssd_model: arguments.ssd_model.clone(),
-        hdd_model: arguments.hdd_model.clone(),
-    };
     let ready = |ready: &Ready| output.announce(ready, || ready.nbd_uris.join(" "));
     match (&arguments.name, arguments.temporary) {
         (name, true) => {
             let name = name.clone().map_or_else(|| TEMPORARY.parse(), Ok)?;
             let new = arguments.volume.new_volume(name)?;
-            braid_control::serve_temporary(state, &new, &options(&new.name), ready)?;
+            let options = arguments.options(&new.name, ServeConfig::default());
+            braid_control::serve_temporary(state, &new, &options, ready)?;
         }
         (_, false) if arguments.volume.any() => {
             let problem = "options of a new volume: for braid create or braid serve --temporary only";
             return Err(Error::new(ErrorKind::Usage, problem));
         }
-        (Some(name), false) => braid_control::serve(state, name, &options(name), ready)?,
+        (Some(name), false) => {
+            let options = arguments.options(name, VolumeConfig::read(name)?.serve);
+            braid_control::serve(state, name, &options, ready)?;
+        }
         (None, false) => {
             return Err(Error::new(ErrorKind::Usage, "no volume: name a volume, or add --temporary"));
         }
     }
     Ok(0)
+}
+
+impl Arguments {
+    /// Returns the options of the command line, with those of the configuration for the others.
+    fn options(&self, name: &VolumeName, configured: ServeConfig) -> ServeOptions {
+        let usual = ServeOptions::default();
+        let number = |given: Option<u32>| given.map(|number| number as usize);
+        ServeOptions {
+            nbd: if self.nbd.is_empty() { configured.nbd } else { self.nbd.clone() },
+            cache_extents: number(self.cache).or(configured.cache).unwrap_or(usual.cache_extents),
+            readahead: self.readahead.or(configured.readahead).unwrap_or(usual.readahead),
+            ahead: self.ahead.or(configured.ahead).unwrap_or(usual.ahead),
+            clients: number(self.clients).or(configured.clients).unwrap_or(usual.clients),
+            detach: Some(detach_command(name)),
+            distrust: self.distrust.clone(),
+            force: self.force_write_back,
+            ssd_model: self.ssd_model.clone().or(configured.ssd_model),
+            hdd_model: self.hdd_model.clone().or(configured.hdd_model),
+        }
+    }
 }
 
 /// Parses a device by its place: `d0`.

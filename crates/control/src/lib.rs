@@ -10,6 +10,7 @@
 //! attach/   a kernel block device over the daemon's file: block_device; users (of a served volume)
 //! admin/    the admin socket: server and client, protocol, recording (the client's end of a trace), silence (a
 //!           daemon that does not answer)
+//! config    settings of a volume's daemon and block device, from NAME.toml
 //! guard/    simulations beside a volume, which choose the mode of its policy
 //! served/   a volume as its daemon serves it: what admin verbs, guard and reports may see and do
 //! record/   notes → recorded → send: a trace, from the guests' requests to the client's connection
@@ -26,6 +27,7 @@
 
 mod admin;
 mod attach;
+mod config;
 mod device;
 mod error;
 mod guard;
@@ -41,10 +43,12 @@ mod volume;
 pub use admin::client::{Client, volume_report};
 pub use admin::protocol::{LONGEST_REPLY, LONGEST_REQUEST, PROTOCOL_VERSION, Reply, Request};
 pub use admin::recording::{Received, Recording};
-pub use attach::block_device::{Attached, Detached, attach, attached_device, detach};
+pub use attach::block_device::{Attached, Detached, Mount, attach, attached_device, detach};
 pub use attach::users::stop;
 pub use braid_emulated::Lateness;
 pub use braid_engine::Readahead;
+pub use braid_fuse::MountOptions;
+pub use config::{AttachConfig, ServeConfig, VolumeConfig};
 pub use device::calibrate::{CalibrateOptions, CalibrateReport, MeasuredReport, calibrate};
 pub use device::spec::{DeviceSpec, Storage};
 pub use error::{Error, ErrorKind, Result};

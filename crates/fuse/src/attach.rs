@@ -6,7 +6,7 @@
 
 use crate::filesystem::sector_size;
 use crate::loop_device::{LoopDevice, Status, lock};
-use crate::mounts::{MOUNT_KIND, Use, list, mounts, uses};
+use crate::mounts::{MOUNT_KIND, Use, has_other_mounts, list, mounts_of, uses};
 use crate::protocol::FILE_NAME;
 use braid_engine::{Error, ErrorKind, Result};
 use rustix::io::Errno;
@@ -39,6 +39,8 @@ pub struct LoopAttachment {
     directory: PathBuf,
     /// Sector size; if none, the content of the volume decides.
     sector: Option<u32>,
+    /// Daemon in a mount namespace of its own, where alone the directory is mounted.
+    apart: Option<u32>,
 }
 
 /// A loop device with a dead daemon: every request fails.
@@ -56,7 +58,7 @@ impl LoopAttachment {
     /// # Errors
     /// If the directory does not exist.
     pub fn new(directory: &Path) -> Result<LoopAttachment> {
-        Ok(LoopAttachment { directory: resolve(directory)?, sector: None })
+        Ok(LoopAttachment { directory: resolve(directory)?, sector: None, apart: None })
     }
 
     /// Sets the sector size, regardless of the volume's content: the sector size of an adopted disk. With
@@ -65,8 +67,23 @@ impl LoopAttachment {
         LoopAttachment { sector, ..self }
     }
 
+    /// Sets the process of the daemon. A daemon in a sandbox of systemd has a mount namespace of its own, and
+    /// the mount is visible there alone. A daemon in the namespace of this process changes nothing.
+    pub fn served_by(self, daemon: Option<u32>) -> LoopAttachment {
+        LoopAttachment { apart: daemon.filter(|&daemon| has_other_mounts(daemon)), ..self }
+    }
+
+    /// Path of the file in the daemon's mount namespace.
     fn file(&self) -> PathBuf {
         self.directory.join(FILE_NAME)
+    }
+
+    /// Path by which this process reaches the mounted directory.
+    fn reached(&self) -> PathBuf {
+        let below_root = self.directory.strip_prefix("/").unwrap_or(&self.directory);
+        self.apart.map_or(self.directory.clone(), |daemon| {
+            Path::new("/proc").join(daemon.to_string()).join("root").join(below_root)
+        })
     }
 
     /// Loop devices made for this file, by this or an earlier daemon.
@@ -90,11 +107,11 @@ impl LoopAttachment {
     /// Device number of the file system that serves in the directory, if any.
     fn mounted(&self) -> Result<Option<(u32, u32)>> {
         // The death of a killed daemon may show only while this call waits for its answer.
-        if let Err(Errno::NOTCONN | Errno::CONNABORTED) = rustix::fs::statfs(&self.directory) {
+        if let Err(Errno::NOTCONN | Errno::CONNABORTED) = rustix::fs::statfs(self.reached()) {
             return Ok(None);
         }
         // Of several mounts upon each other, the last is visible.
-        let mounts = mounts()?;
+        let mounts = mounts_of(&self.apart.map_or("self".to_owned(), |daemon| daemon.to_string()))?;
         let here = mounts.iter().rfind(|mount| mount.point == self.directory && mount.kind == MOUNT_KIND);
         Ok(here.map(|mount| mount.device))
     }
@@ -114,8 +131,21 @@ impl LoopAttachment {
         Ok(left.map(|(device, _)| device).collect())
     }
 
+    /// Loop devices of this volume with a dead daemon. [`Attachment::attach`] marks the devices to go at the
+    /// end of their last use; unmount their uses.
+    ///
+    /// # Errors
+    /// If the kernel does not list the loop devices or the mounts.
+    pub fn remains(&self) -> Result<Vec<Stale>> {
+        let describe = |device: LoopDevice| {
+            let device = device.path();
+            Ok(Stale { uses: uses(&device)?, device })
+        };
+        self.stale()?.into_iter().map(describe).collect()
+    }
+
     fn open_file(&self) -> Result<File> {
-        let file = self.file();
+        let file = self.reached().join(FILE_NAME);
         OpenOptions::new().read(true).write(true).open(&file).map_err(|error| {
             let attempt = format!("opening {} (is the volume served? see 'braid serve')", file.display());
             Error::io(attempt, &error)
@@ -194,15 +224,9 @@ fn clear_unused(device: LoopDevice) -> io::Result<()> {
     }
 }
 
-/// Loop devices over the volume of `directory` with a dead daemon. [`LoopAttachment::attach`] marks the
-/// devices to go at the end of their last use; unmount their uses.
+/// Loop devices over the volume of `directory` with a dead daemon, as [`LoopAttachment::remains`].
 pub fn stale(directory: &Path) -> Result<Vec<Stale>> {
-    let attachment = LoopAttachment::new(directory)?;
-    let describe = |device: LoopDevice| {
-        let device = device.path();
-        Ok(Stale { uses: uses(&device)?, device })
-    };
-    attachment.stale()?.into_iter().map(describe).collect()
+    LoopAttachment::new(directory)?.remains()
 }
 
 /// Bytes read to identify the content of a volume: the superblock of btrfs lies furthest back.

@@ -1,7 +1,9 @@
 //! Content of a volume: the kind of file system, and its sector size.
 
+use crate::mount_options::MountOptions;
+use crate::mounts::mounts;
 use braid_engine::{Error, ErrorKind, Result};
-use rustix::mount::MountFlags;
+use rustix::io::Errno;
 use std::fmt;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -46,11 +48,17 @@ impl fmt::Display for FileSystem {
     }
 }
 
-/// Mounts the file system of `device` on `directory`, and returns its kind.
+/// Mounts the file system of `device` on `directory` without options, as [`mount_with`].
+pub fn mount(device: &Path, directory: &Path) -> Result<FileSystem> {
+    mount_with(device, directory, &MountOptions::default())
+}
+
+/// Mounts the file system of `device` on `directory`, and returns its kind. A present mount there stays as it
+/// is.
 ///
 /// # Errors
 /// If no file system is recognised, or the kernel refuses the mount.
-pub fn mount(device: &Path, directory: &Path) -> Result<FileSystem> {
+pub fn mount_with(device: &Path, directory: &Path, options: &MountOptions) -> Result<FileSystem> {
     let mut first = vec![0; 68 << 10];
     let opened = File::open(device).map_err(|error| Error::io(device.display(), &error))?;
     opened.read_exact_at(&mut first, 0).map_err(|error| Error::io(device.display(), &error))?;
@@ -63,11 +71,22 @@ pub fn mount(device: &Path, directory: &Path) -> Result<FileSystem> {
         );
         return Err(Error::new(ErrorKind::Invalid, message));
     };
-    rustix::mount::mount(device, directory, found.name(), MountFlags::empty(), None).map_err(|error| {
-        let attempt = format!("mounting the {found} on {} on {}", device.display(), directory.display());
-        Error::io(attempt, &error.into())
-    })?;
-    Ok(found)
+    let of_file_system = options.of_file_system();
+    match rustix::mount::mount(device, directory, found.name(), options.flags(), of_file_system) {
+        Ok(()) => Ok(found),
+        Err(Errno::BUSY) if is_mounted(device, directory)? => Ok(found),
+        Err(error) => {
+            let (device, directory) = (device.display(), directory.display());
+            let with = if options.is_empty() { String::new() } else { format!(" with options {options}") };
+            let attempt = format!("mounting the {found} on {device} on {directory}{with}");
+            Err(Error::io(attempt, &error.into()))
+        }
+    }
+}
+
+fn is_mounted(device: &Path, directory: &Path) -> Result<bool> {
+    let point = directory.canonicalize().map_err(|error| Error::io(directory.display(), &error))?;
+    Ok(mounts()?.iter().any(|mount| mount.source == device && mount.point == point))
 }
 
 /// Sector size for a block device over a volume of `size` bytes that begins with `first`.

@@ -39,6 +39,7 @@ mod connection;
 mod filesystem;
 mod loop_device;
 mod memory;
+mod mount_options;
 mod mounts;
 mod processes;
 mod protocol;
@@ -48,8 +49,9 @@ mod server;
 
 pub use attach::{Attachment, LoopAttachment, Stale, stale};
 pub use connection::{is_dead_mount, remove_dead_mounts};
-pub use filesystem::{FileSystem, mount};
+pub use filesystem::{FileSystem, mount, mount_with};
 pub use memory::{Unprotected, protect_from_reclaim};
+pub use mount_options::MountOptions;
 pub use mounts::{Use, loop_devices, uses};
 pub use processes::{Process, openers, processes};
 pub use protocol::{FILE_NAME as VOLUME_FILE, HEAD as REQUEST_HEAD, describe_request};

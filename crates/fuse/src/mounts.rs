@@ -54,7 +54,18 @@ impl fmt::Display for Use {
 
 /// All mounts in the mount namespace of this process.
 pub(crate) fn mounts() -> Result<Vec<Mount>> {
-    Ok(read("/proc/self/mountinfo")?.lines().filter_map(parse).collect())
+    mounts_of("self")
+}
+
+/// All mounts in the mount namespace of a process, by its name in `/proc`.
+pub(crate) fn mounts_of(process: &str) -> Result<Vec<Mount>> {
+    Ok(read(&format!("/proc/{process}/mountinfo"))?.lines().filter_map(parse).collect())
+}
+
+/// True if a process is in another mount namespace than this process; false if unknown.
+pub(crate) fn has_other_mounts(process: u32) -> bool {
+    let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
+    namespace(&process.to_string()).is_some_and(|other| Some(other) != namespace("self"))
 }
 
 /// All uses of a block device and of its partitions.

@@ -11,6 +11,7 @@
 mod beneath;
 mod content;
 mod file;
+mod inherited;
 mod lasting_file;
 mod listener;
 mod locked_file;
@@ -31,6 +32,7 @@ mod stream;
 pub use beneath::path_beneath;
 pub use content::{Content, Usage, content};
 pub use file::{FileDevice, Flush};
+pub use inherited::inherited;
 pub use lasting_file::{LastingFile, boot_id};
 pub use listener::{Address, Listener};
 pub use mailbox::{Receiver, Sender, TrySendError, mailbox};

@@ -5,13 +5,17 @@ use crate::short_path::{ShortPath, connect_unix};
 use crate::{Ring, Stream};
 use rustix::fs::Mode;
 use rustix::io::Errno;
+use rustix::net::sockopt::{socket_acceptconn, socket_type};
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, getsockname, listen,
+    socket_with,
 };
+use std::ffi::OsStr;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -66,6 +70,31 @@ impl Listener {
         listener.set_nonblocking(true)?;
         let address = Address::Tcp(listener.local_addr()?);
         Ok(Listener { ring: ring.clone(), socket: listener.into(), address, file: None })
+    }
+
+    /// Takes over a listening stream socket. The file of a Unix socket belongs to the process that made it.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the socket does not listen, or has no path and no TCP address.
+    pub(crate) fn of_socket(ring: &Ring, socket: OwnedFd) -> io::Result<Listener> {
+        let wrong = |problem: &str| {
+            io::Error::new(io::ErrorKind::InvalidInput, format!("a socket of the service manager {problem}"))
+        };
+        let is_stream = socket_type(&socket)? == SocketType::STREAM;
+        if !is_stream || !socket_acceptconn(&socket)? {
+            return Err(wrong("is no listening stream socket: use ListenStream= and Accept=no"));
+        }
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        let name = getsockname(&socket)?;
+        let unix = SocketAddrUnix::try_from(name.clone()).ok();
+        let path =
+            unix.as_ref().and_then(|name| name.path_bytes()).map(|path| Path::new(OsStr::from_bytes(path)));
+        let address = match (path, SocketAddr::try_from(name)) {
+            (Some(path), _) => Address::Unix(path.to_owned()),
+            (None, Ok(address)) => Address::Tcp(address),
+            (None, Err(_)) => return Err(wrong("has no path and no TCP address")),
+        };
+        Ok(Listener { ring: ring.clone(), socket, address, file: None })
     }
 
     /// Address of the listener.

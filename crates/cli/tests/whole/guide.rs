@@ -39,6 +39,7 @@ pages! {
     guide_back_up: "docs/guide/back-up.md",
     guide_cache_before_a_disk: "docs/guide/cache-before-a-disk.md",
     guide_choose_a_policy: "docs/guide/choose-a-policy.md",
+    guide_configuration: "docs/guide/configuration.md",
     guide_devices: "docs/guide/devices.md",
     guide_disk_changed: "docs/guide/disk-changed.md",
     guide_disk_failed: "docs/guide/disk-failed.md",
@@ -283,6 +284,7 @@ fn run_page(machine: &Machine, page: &str, lines: &[Line]) -> crate::machine::En
     command.args(["240", "bash"]).arg(&file).current_dir(machine.path(""));
     command.env("PATH", path).env("BASH_ENV", prelude).env_remove("BRAID_LOG");
     command.env("BRAID_STATE_DIR", machine.state()).env("BRAID_RUNTIME_DIR", machine.runtime());
+    command.env("BRAID_CONFIG_DIR", machine.path("config"));
     run(command)
 }
 

@@ -65,7 +65,7 @@ impl Machine {
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_braid"));
         command.args(words).current_dir(self.directory.path()).env("BRAID_STATE_DIR", self.state());
-        command.env("BRAID_RUNTIME_DIR", self.runtime());
+        command.env("BRAID_RUNTIME_DIR", self.runtime()).env("BRAID_CONFIG_DIR", self.path("config"));
         command.env_remove("BRAID_LOG").stdin(Stdio::null());
         command
     }

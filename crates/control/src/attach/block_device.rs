@@ -3,13 +3,17 @@
 
 use crate::admin::client::Client;
 use crate::admin::protocol::Request;
+use crate::attach::stable_name;
 use crate::device::adopted;
 use crate::device::spec::absolute;
 use crate::report::resting::as_text;
 use crate::served::attachment::AttachReply;
+use crate::state::lock::daemon;
 use crate::state::state_dir::{StateDir, VolumeName};
 use crate::{Error, ErrorKind, Result};
-use braid_fuse::{Attachment, LoopAttachment, Use, mount, processes, remove_dead_mounts, stale, uses};
+use braid_fuse::{
+    Attachment, LoopAttachment, MountOptions, Use, mount_with, processes, remove_dead_mounts, uses,
+};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use serde::{Deserialize, Serialize};
@@ -27,6 +31,8 @@ pub struct Attached {
     pub name: String,
     /// The block device.
     pub block_device: PathBuf,
+    /// Link to the block device, with a name that stays: `/dev/braid/NAME`.
+    pub block_device_link: Option<PathBuf>,
     /// Kind of the block device: `loop`.
     pub block_device_kind: String,
     /// Mount point of the file system, if a mount was requested.
@@ -35,12 +41,22 @@ pub struct Attached {
     pub file_system: Option<String>,
 }
 
+/// Mount of an attached volume's file system.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Mount {
+    /// Mount point.
+    pub directory: PathBuf,
+    /// Options of the mount.
+    pub options: MountOptions,
+}
+
 /// Attaches a served volume as a block device of the kernel, or finds the present block device. Mounts the
-/// file system if a directory is given.
+/// file system if a mount is given.
 ///
 /// # Errors
 /// `Unsupported` if the machine or the user lacks the means: names an alternative.
-pub fn attach(state: &StateDir, name: &VolumeName, directory: Option<&Path>) -> Result<Attached> {
+pub fn attach(state: &StateDir, name: &VolumeName, mount: Option<&Mount>) -> Result<Attached> {
+    let directory = mount.map(|mount| mount.directory.as_path());
     let mut client = Client::connect(state, name)?;
     let uris = client.status()?.nbd_uris;
     refuse_without_means(name, uris.first())?;
@@ -53,21 +69,23 @@ pub fn attach(state: &StateDir, name: &VolumeName, directory: Option<&Path>) -> 
         ));
     }
     let AttachReply { directory: served, .. } = client.call(Request::Attach)?;
-    if let Some(directory) = directory {
-        refuse_dead_mounts(name, &served, directory)?;
-    }
     let record = state.load(name)?;
     let disk = record.adopted().and_then(|(_, disk)| disk.path.as_deref());
-    let attachment = LoopAttachment::new(&served)?.with_sector(disk.and_then(adopted::sector));
+    let attachment = attachment(state, name, &served)?.with_sector(disk.and_then(adopted::sector));
+    if let Some(directory) = directory {
+        refuse_dead_mounts(name, &attachment, directory)?;
+    }
     let device = attachment.attach()?;
-    let file_system = match directory {
-        Some(directory) => Some(mount(&device, directory)?.to_string()),
+    let block_device_link = stable_name::make(state, name, &device);
+    let file_system = match mount {
+        Some(mount) => Some(mount_with(&device, &mount.directory, &mount.options)?.to_string()),
         None => None,
     };
     let (kind, mounted_on) = (attachment.kind().to_owned(), directory.map(Path::to_owned));
     Ok(Attached {
         name: name.to_string(),
         block_device: device,
+        block_device_link,
         block_device_kind: kind,
         mounted_on,
         file_system,
@@ -76,8 +94,8 @@ pub fn attach(state: &StateDir, name: &VolumeName, directory: Option<&Path>) -> 
 
 /// Refuses a mount while remains of an earlier daemon are mounted. The new mount would hide the dead mount,
 /// and a file system such as XFS cannot be mounted twice.
-fn refuse_dead_mounts(name: &VolumeName, served: &Path, directory: &Path) -> Result<()> {
-    for left in stale(served)? {
+fn refuse_dead_mounts(name: &VolumeName, attachment: &LoopAttachment, directory: &Path) -> Result<()> {
+    for left in attachment.remains()? {
         if let Some(Use::Mounted(point)) = left.uses.iter().find(|used| matches!(used, Use::Mounted(_))) {
             let (device, point, wanted) = (left.device.display(), point.display(), directory.display());
             let problem = format!(
@@ -128,6 +146,7 @@ pub fn detach(state: &StateDir, name: &VolumeName) -> Result<Detached> {
         let users = if users.is_empty() { String::new() } else { format!(" ({})", users.join(", ")) };
         return Err(Error::new(ErrorKind::Busy, format!("{error}{users}")));
     }
+    stable_name::remove(state, name, &devices);
     let served = match client.map(|mut client| client.call::<serde_json::Value>(Request::Detach)) {
         Some(Ok(_)) => true,
         None => false,
@@ -146,7 +165,13 @@ pub fn detach(state: &StateDir, name: &VolumeName) -> Result<Detached> {
 /// Returns the block device of a volume, if attached. Accesses the file, and must therefore not run in the
 /// daemon.
 pub fn attached_device(state: &StateDir, name: &VolumeName) -> Option<PathBuf> {
-    LoopAttachment::new(&state.mount_dir(name)).ok()?.device().ok()?
+    attachment(state, name, &state.mount_dir(name)).ok()?.device().ok()?
+}
+
+/// Returns the attachment of a volume that a running daemon serves in `directory`.
+fn attachment(state: &StateDir, name: &VolumeName, directory: &Path) -> Result<LoopAttachment> {
+    let process = daemon(state, name).map(|(process, _)| process.as_raw_nonzero().get().unsigned_abs());
+    Ok(LoopAttachment::new(directory)?.served_by(process))
 }
 
 fn unmount_all(device: &Path) -> Result<Vec<PathBuf>> {
@@ -155,6 +180,9 @@ fn unmount_all(device: &Path) -> Result<Vec<PathBuf>> {
         Use::Mounted(point) => Some(point),
         _ => None,
     }) {
+        // In the mount namespace of a daemon's sandbox, the unmount ends a copy of the mount: without a sync,
+        // the mount outside would lose its dirty pages with the daemon.
+        sync_file_system(&point);
         unmount(&point).map_err(|error| {
             sync_file_system(&point);
             let shown = point.display();
@@ -186,8 +214,8 @@ fn unmount(point: &Path) -> rustix::io::Result<()> {
     }
 }
 
-/// Writes the data of a file system that stays mounted to the volume: the daemon may be about to end. Users
-/// of the file system see its errors.
+/// Writes the data of a file system to the volume: the file system may stay mounted, and the daemon may be
+/// about to end. Users of the file system see its errors.
 fn sync_file_system(point: &Path) {
     if let Ok(directory) = File::open(point) {
         let _ = rustix::fs::syncfs(directory);

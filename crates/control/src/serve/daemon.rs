@@ -16,6 +16,7 @@ use crate::guard::{Guard, keep};
 use crate::members::open::{Members, Purpose, handles, open_members, open_options};
 use crate::report::types::Durability;
 use crate::serve::doors::Doors;
+use crate::serve::notify::ServiceManager;
 use crate::serve::recovered::log_recovery;
 use crate::served::ServedVolume;
 use crate::served::attachment::Attachment;
@@ -146,10 +147,13 @@ async fn run(
         admin_socket: state.admin_socket(name),
         process_id: std::process::id(),
     });
+    let manager = Rc::new(ServiceManager::from_environment());
+    manager.ready(&world.ring, &format!("serves {}", served.frontends().nbd_uris().join(" "))).await;
     match first_of(world.signals.recv(), served.end().requested()).await {
         First::Left(signal) => tracing::info!("{}: stopping", signal.map_or("no signals", describe)),
         First::Right(()) => tracing::info!("asked to stop"),
     }
+    manager.stopping(&world.ring).await;
     let closed = close(&served, detach.as_deref(), &world.signals).await;
     lock.borrow_mut().note_waiting(closed.is_ok(), &served.owing());
     if served.end().tell(&closed) {

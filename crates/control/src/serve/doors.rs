@@ -1,11 +1,12 @@
-//! Sockets of a daemon, for NBD clients and for admin commands.
+//! Sockets of a daemon, for NBD clients and for admin commands. NBD sockets that the service manager passed
+//! replace the socket in the state directory, and join the addresses of the options.
 
 use crate::Result;
 use crate::guard::like::Models;
 use crate::served::address::NbdAddress;
 use crate::served::options::ServeOptions;
 use crate::state::state_dir::{StateDir, VolumeName};
-use braid_uring::{LONGEST_SOCKET_PATH, Listener, Ring};
+use braid_uring::{Address, LONGEST_SOCKET_PATH, Listener, Ring, inherited};
 use std::path::Path;
 
 /// Listening sockets. They are bound before any device is touched; clients that connect meanwhile wait.
@@ -20,8 +21,15 @@ pub(super) struct Doors {
 impl Doors {
     pub fn bind(ring: &Ring, state: &StateDir, name: &VolumeName, options: &ServeOptions) -> Result<Doors> {
         let models = Models::find(options.ssd_model.as_deref(), options.hdd_model.as_deref())?;
+        let mut nbd = inherited(ring)?;
+        for listener in &nbd {
+            if let Address::Tcp(address) = listener.local_address() {
+                braid_nbd::check_address(*address)?;
+            }
+        }
         let usual = [NbdAddress::Unix(state.nbd_socket(name))];
-        let addresses = if options.nbd.is_empty() { &usual[..] } else { &options.nbd };
+        let is_usual = options.nbd.is_empty() && nbd.is_empty();
+        let addresses = if is_usual { &usual[..] } else { &options.nbd };
         let bind = |address: &NbdAddress| match address {
             NbdAddress::Unix(path) => {
                 warn_of_long(path);
@@ -29,7 +37,7 @@ impl Doors {
             }
             NbdAddress::Tcp(address) => Listener::bind_tcp(ring, *address),
         };
-        let nbd = addresses.iter().map(bind).collect::<std::io::Result<_>>()?;
+        nbd.extend(addresses.iter().map(bind).collect::<std::io::Result<Vec<_>>>()?);
         let admin = Listener::bind_unix(ring, &state.admin_socket(name))?;
         Ok(Doors { nbd, admin, options: options.clone(), models })
     }

@@ -2,4 +2,5 @@
 
 pub(crate) mod daemon;
 pub(crate) mod doors;
+mod notify;
 pub(crate) mod recovered;

@@ -21,14 +21,13 @@ impl FromStr for NbdAddress {
     fn from_str(text: &str) -> Result<NbdAddress> {
         let usage = |problem: String| Error::new(ErrorKind::Usage, problem);
         if let Some(path) = text.strip_prefix("unix:") {
-            let path =
-                std::path::absolute(path).map_err(|e| usage(format!("--nbd {text}: {e}: use unix:PATH")))?;
+            let path = std::path::absolute(path).map_err(|e| usage(format!("{text}: {e}: use unix:PATH")))?;
             return Ok(NbdAddress::Unix(path));
         }
         let mut found = text.to_socket_addrs().map_err(|error| {
-            usage(format!("--nbd {text}: {error}: use unix:PATH or HOST:PORT, as in 127.0.0.1:10809"))
+            usage(format!("{text}: {error}: use unix:PATH or HOST:PORT, as in 127.0.0.1:10809"))
         })?;
-        let address = found.next().ok_or_else(|| usage(format!("--nbd {text}: the host has no address")))?;
+        let address = found.next().ok_or_else(|| usage(format!("{text}: the host has no address")))?;
         braid_nbd::check_address(address).map_err(|error| usage(error.to_string()))?;
         Ok(NbdAddress::Tcp(address))
     }

@@ -55,4 +55,6 @@ impl Default for ServeOptions {
 impl ServeOptions {
     /// Largest number of clients that the daemon has memory for.
     pub const MOST_CLIENTS: usize = 256;
+    /// Largest memory cache in extents.
+    pub const MOST_CACHE_EXTENTS: usize = 1_000_000;
 }
