@@ -191,7 +191,7 @@ fn status_names_remains_of_killed_daemon_and_remedy() {
     machine.ok(&["detach", "vault"]);
     assert_eq!(daemon.terminate().status, 0);
     let status = machine.braid(&["status", "vault"]);
-    assert!(status.status == 0 && !status.stdout.contains("without closing"), "{status:?}");
+    assert!(status.status == 0 && !status.stdout.contains("unclean"), "{status:?}");
     // Without a block device, only the unclean end is reported.
     let daemon = machine.serve(&["vault"]);
     qemu_io_ok(&daemon.uri, &["write -P 5 32M 1M", "flush"]);
@@ -199,6 +199,6 @@ fn status_names_remains_of_killed_daemon_and_remedy() {
     // The kernel closes the sockets of a killed daemon a little later.
     wait_until("the daemon is gone", || machine.braid(&["status", "vault"]).stdout.contains("not served"));
     let status = machine.braid(&["status", "vault"]);
-    assert!(status.status == 0 && status.stdout.contains("without closing"), "{status:?}");
+    assert!(status.status == 0 && status.stdout.contains("unclean"), "{status:?}");
     machine.ok(&["forget", "vault"]);
 }
