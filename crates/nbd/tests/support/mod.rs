@@ -232,7 +232,7 @@ impl Running {
     pub fn wait_until(&self, what: &str, test: impl Fn(State) -> bool) {
         let start = Instant::now();
         while !test(self.state()) {
-            assert!(start.elapsed() < Duration::from_secs(20), "waited in vain: {what}; {:?}", self.state());
+            assert!(start.elapsed() < Duration::from_secs(300), "waited in vain: {what}; {:?}", self.state());
             std::thread::sleep(Duration::from_millis(5));
         }
     }

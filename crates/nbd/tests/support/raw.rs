@@ -24,7 +24,7 @@ impl RawClient {
     /// Connects, and reads the greeting.
     pub fn connect(socket: &Path) -> RawClient {
         let stream = UnixStream::connect(socket).expect("the server listens");
-        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a time limit");
+        stream.set_read_timeout(Some(Duration::from_secs(300))).expect("a time limit");
         let mut client = RawClient { stream };
         let mut seen = [0; 18];
         client.stream.read_exact(&mut seen).expect("a greeting");
