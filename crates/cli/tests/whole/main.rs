@@ -48,3 +48,4 @@ mod status;
 mod trace;
 mod users;
 mod vanished;
+mod web;
