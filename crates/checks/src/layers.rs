@@ -54,7 +54,8 @@ const CRATES: &[Crate] = &[
             "nbd", "fuse", "lab",
         ],
     ),
-    of(6, "cli", Met, &["base", "control", "lab", "trace"]),
+    of(6, "web", Met, &["base", "control"]),
+    of(7, "cli", Met, &["base", "control", "lab", "trace", "web"]),
     of(6, "python", NotMet, &["base", "lab", "policy", "trace"]),
 ];
 

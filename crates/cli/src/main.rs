@@ -27,6 +27,7 @@ mod table;
 mod trace;
 mod volume_options;
 mod watch;
+mod web;
 
 use braid_control::{Error, ErrorKind, Result, StateDir};
 use clap::{Parser, Subcommand};
@@ -75,6 +76,7 @@ enum Command {
     Attach(attach::Arguments),
     Detach(attach::DetachArguments),
     Status(status::Arguments),
+    Web(web::Arguments),
     Explain(explain::Arguments),
     Check(check::Arguments),
     Recover(recover::Arguments),
@@ -150,6 +152,7 @@ fn run(command: Command, output: Output) -> Result<u8> {
         Command::Attach(arguments) => attach::run(&state, &arguments, output),
         Command::Detach(arguments) => attach::detach(&state, &arguments, output),
         Command::Status(arguments) => status::run(&state, &arguments, output),
+        Command::Web(arguments) => web::run(&state, &arguments, output),
         Command::Explain(arguments) => explain::run(&state, &arguments, output),
         Command::Check(arguments) => check::run(&state, &arguments, output),
         Command::Recover(arguments) => recover::run(&state, &arguments, output),

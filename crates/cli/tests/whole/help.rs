@@ -12,6 +12,7 @@ pub const VERBS: &[&str] = &[
     "attach",
     "detach",
     "status",
+    "web",
     "explain",
     "check",
     "recover",

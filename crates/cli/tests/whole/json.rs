@@ -53,7 +53,7 @@ fn collect(value: &Value, found: &mut Fields) {
 }
 
 /// Checks that the glossary and the command's help name all fields of `reports`, and the glossary no others.
-fn assert_documented(machine: &Machine, command: &str, reports: &[&Value]) {
+pub fn assert_documented(machine: &Machine, command: &str, reports: &[&Value]) {
     let mut printed = Fields::new();
     reports.iter().for_each(|report| collect(report, &mut printed));
     let documented = glossary().remove(command).unwrap_or_default();

@@ -52,3 +52,4 @@ mod status;
 mod trace;
 mod users;
 mod vanished;
+mod web;

@@ -1,0 +1,55 @@
+//! `braid web`: a dashboard of all volumes in the browser, with their metrics.
+
+use crate::output::Output;
+use braid_control::{Result, StateDir};
+use braid_web::{Access, Token, serve};
+use clap::Args;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Show all volumes in a browser, with metrics for Prometheus, until SIGTERM, SIGINT or SIGHUP
+///
+/// Asks the daemons of the volumes, and is no part of them: the end of the dashboard changes nothing. Prints
+/// the page's address when ready.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  braid web
+  curl --silent http://127.0.0.1:7070/metrics
+  braid web --listen 0.0.0.0:7070 --host nas.local --token /etc/braid/web.token
+
+Addresses: / (the page), /api/volumes and /api/volumes/NAME (as braid status --json), /api/events (a report
+each second), /healthz (200 if all volumes are whole, else 503), /metrics (OpenMetrics).
+With --token, requests carry the token (Authorization: Bearer TOKEN), or browsers log in. The connection is
+not encrypted: between machines, use a proxy with TLS or an SSH tunnel.
+
+JSON, one line when ready: url.")]
+pub struct Arguments {
+    /// Address and port of the page; port 0 lets the system choose. Other addresses than those of this
+    /// machine alone need --token
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7070")]
+    listen: SocketAddr,
+    /// File whose first line is the token: 16 to 1,024 letters, digits and marks
+    #[arg(long, value_name = "FILE")]
+    token: Option<PathBuf>,
+    /// Name under which browsers reach the page, beside localhost and the address. Repeat the option for
+    /// more names
+    #[arg(long, value_name = "NAME")]
+    host: Vec<String>,
+    /// Allow to change policies, and to fail, return, remove and keep devices, on the page
+    #[arg(long)]
+    allow_changes: bool,
+}
+
+/// Runs the command.
+pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8> {
+    let token = arguments.token.as_deref().map(Token::read).transpose()?;
+    let access = Access::new(arguments.listen, token, &arguments.host, arguments.allow_changes)?;
+    let ready = |address: SocketAddr| {
+        let url = format!("http://{address}/");
+        output.announce(&serde_json::json!({ "url": url }), || url.clone());
+    };
+    serve(Arc::new(state.clone()), arguments.listen, access, ready)?;
+    Ok(0)
+}

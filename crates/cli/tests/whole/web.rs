@@ -1,0 +1,62 @@
+//! `braid web` beside real daemons: the browser's end of a connection is a plain socket.
+
+use crate::json::assert_documented;
+use crate::machine::{Daemon, Machine, number};
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+/// Status and body of an answer.
+fn get(url: &str, path: &str) -> (u16, String) {
+    let address = url.strip_prefix("http://").unwrap().trim_end_matches('/');
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+#[test]
+fn dashboard_says_what_status_says_and_outlives_the_daemon() {
+    let machine = Machine::new();
+    machine.create("vault", &[]);
+    let daemon = machine.serve(&["vault"]);
+    let web = Daemon::start(machine.command(&["web", "--listen", "127.0.0.1:0", "--json"]));
+    let ready: Value = serde_json::from_str(&web.uri).unwrap();
+    assert_documented(&machine, "web", &[&ready]);
+    let url = ready["url"].as_str().unwrap();
+
+    let fields = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    let (status, body) = get(url, "/api/volumes/vault");
+    let (told, same): (Value, Value) =
+        (serde_json::from_str(&body).unwrap(), machine.json(&["status", "vault"]));
+    assert_eq!((status, fields(&told)), (200, fields(&same)));
+    assert_eq!((&told["uuid"], &told["process_id"]), (&same["uuid"], &same["process_id"]));
+    assert_eq!(fields(&told["devices"][0]), fields(&same["devices"][0]));
+    assert_eq!(number(&told, "size_bytes"), number(&same, "size_bytes"));
+    assert_eq!(get(url, "/healthz").0, 200);
+    assert!(get(url, "/metrics").1.contains("braid_volume_up{volume=\"vault\"} 1"));
+
+    daemon.kill();
+    // A report serves all readers for nearly a second.
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    let resting: Value = serde_json::from_str(&get(url, "/api/volumes/vault").1).unwrap();
+    assert_eq!((&resting["served"], &resting["ended_unclean"]), (&false.into(), &true.into()));
+    let daemon = machine.serve(&["vault"]);
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    let again: Value = serde_json::from_str(&get(url, "/api/volumes/vault").1).unwrap();
+    assert_eq!(again["process_id"], daemon.process());
+    assert_eq!(web.terminate().status, 0);
+    assert_eq!(daemon.terminate().status, 0);
+}
+
+#[test]
+fn dashboard_for_other_machines_needs_a_token() {
+    let machine = Machine::new();
+    machine.refused(&["web", "--listen", "0.0.0.0:0"], "usage", &["--token"]);
+    std::fs::write(machine.path("token"), "short\n").unwrap();
+    machine.refused(&["web", "--token", "token"], "usage", &["16"]);
+    machine.refused(&["web", "--token", "nosuch"], "io", &["nosuch"]);
+    machine.refused(&["web", "--host", "a/b"], "usage", &["a/b"]);
+}

@@ -1,0 +1,256 @@
+//! Addresses of the dashboard.
+//!
+//! | address | answer |
+//! |---|---|
+//! | `/` | the page |
+//! | `/api/volumes` | reports of all volumes, as `braid status --json` |
+//! | `/api/volumes/NAME` | report of a volume, as `braid status NAME --json` |
+//! | `/api/volumes/NAME/history` | the last hour of the devices |
+//! | `/api/health` | verdicts about all volumes, and whether changes are allowed |
+//! | `/api/events`, `/api/events?volume=NAME` | reports of all volumes, or of one, each second |
+//! | `/healthz` | 200 if all volumes are whole, else 503, with reasons |
+//! | `/metrics` | OpenMetrics |
+//! | POST `/api/volumes/NAME/policy` | changes the policy |
+//! | POST `/api/volumes/NAME/devices/DEVICE` | fails, returns, removes or keeps a device |
+
+use crate::access::{Access, guard, refuse};
+use crate::daemons::Daemons;
+use crate::dashboard::Dashboard;
+use crate::events::{beat, events};
+use crate::history::History;
+use crate::metrics::{self, openmetrics};
+use crate::page::{FILES, file};
+use crate::readers::Readers;
+use crate::survey::Survey;
+use crate::verdict::Health;
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{DefaultBodyLimit, Form, Path, Query, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::from_fn_with_state;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, get, post};
+use axum::{Json, Router};
+use braid_control::{Error, ErrorKind, Request, VolumeName, VolumeReport};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// Longest body of a request: a policy with all its settings fits many times.
+const LONGEST_BODY: usize = 16 << 10;
+
+/// Makes the dashboard, with all its addresses. Starts a task that sends events and keeps the history while
+/// the router or a connection exists, so a Tokio runtime is needed.
+pub fn router(daemons: Arc<dyn Daemons>, access: Access) -> Router {
+    let dashboard = Arc::new(Dashboard {
+        survey: Survey::new(daemons),
+        history: History::default(),
+        readers: Readers::default(),
+        access: access.clone(),
+    });
+    tokio::spawn(beat(Arc::downgrade(&dashboard)));
+    let mut router = Router::new()
+        .route("/api/volumes", get(volumes))
+        .route("/api/volumes/{name}", get(volume))
+        .route("/api/volumes/{name}/history", get(history))
+        .route("/api/volumes/{name}/policy", post(set_policy))
+        .route("/api/volumes/{name}/devices/{device}", post(change_device))
+        .route("/api/health", get(health))
+        .route("/api/events", get(subscribe))
+        .route("/healthz", get(healthz))
+        .route("/metrics", get(scrape));
+    for (address, kind, text) in FILES {
+        let mut methods: MethodRouter<Arc<Dashboard>> = get(move || async move { file(kind, text) });
+        if address == "/login" {
+            methods = methods.post(login);
+        }
+        router = router.route(address, methods);
+    }
+    router
+        .fallback(|| async { refuse(StatusCode::NOT_FOUND, ErrorKind::Usage, "no such address") })
+        .layer(DefaultBodyLimit::max(LONGEST_BODY))
+        .layer(from_fn_with_state(access, guard))
+        .with_state(dashboard)
+}
+
+type Shown = State<Arc<Dashboard>>;
+
+async fn volumes(State(dashboard): Shown) -> Response {
+    match dashboard.survey.all().await {
+        Ok(reports) => {
+            let reports: Vec<_> = reports.iter().filter_map(|(_, report)| report.as_deref().ok()).collect();
+            Json(serde_json::json!({ "volumes": reports })).into_response()
+        }
+        Err(error) => failed(&error),
+    }
+}
+
+async fn volume(State(dashboard): Shown, Path(name): Path<String>) -> Response {
+    let report = match name.parse() {
+        Ok(name) => dashboard.survey.report(&name).await,
+        Err(error) => Err(error),
+    };
+    match report {
+        Ok(report) => match &*report {
+            VolumeReport::Silent(silent) => failed(&silent.error),
+            report => Json(report).into_response(),
+        },
+        Err(error) => failed(&error),
+    }
+}
+
+async fn history(State(dashboard): Shown, Path(name): Path<String>) -> Response {
+    match name.parse() {
+        Ok(name) => Json(dashboard.history.report(&name)).into_response(),
+        Err(error) => failed(&error),
+    }
+}
+
+/// Answer of `/api/health`.
+#[derive(Serialize)]
+struct Overview {
+    #[serde(flatten)]
+    health: Health,
+    allows_changes: bool,
+}
+
+async fn health(State(dashboard): Shown) -> Response {
+    match dashboard.reports().await {
+        Ok((_, health)) => {
+            Json(Overview { health, allows_changes: dashboard.access.allows_changes() }).into_response()
+        }
+        Err(error) => failed(&error),
+    }
+}
+
+async fn healthz(State(dashboard): Shown) -> Response {
+    let (is_whole, reasons) = match dashboard.reports().await {
+        Ok((_, health)) => {
+            let unwell = health.volumes.iter().filter(|verdict| !verdict.is_whole);
+            let reason =
+                unwell.map(|verdict| format!("{}: {}: {}", verdict.name, verdict.word, verdict.sentence));
+            (health.is_whole, reason.collect())
+        }
+        Err(error) => (false, vec![error.to_string()]),
+    };
+    let status = if is_whole { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, Json(serde_json::json!({ "whole": is_whole, "reasons": reasons }))).into_response()
+}
+
+async fn scrape(State(dashboard): Shown) -> Response {
+    match dashboard.survey.all().await {
+        Ok(reports) => ([(header::CONTENT_TYPE, metrics::TYPE)], openmetrics(reports)).into_response(),
+        Err(error) => failed(&error),
+    }
+}
+
+/// Which volume a page shows in full.
+#[derive(Deserialize)]
+struct Wanted {
+    volume: Option<VolumeName>,
+}
+
+async fn subscribe(State(dashboard): Shown, Query(wanted): Query<Wanted>) -> Response {
+    let too_many = || {
+        let problem = "too many open pages: close one";
+        refuse(StatusCode::SERVICE_UNAVAILABLE, ErrorKind::Busy, problem)
+    };
+    events(&dashboard, wanted.volume).await.unwrap_or_else(too_many)
+}
+
+/// The form of the login page.
+#[derive(Deserialize)]
+struct Login {
+    token: String,
+}
+
+async fn login(State(dashboard): Shown, Form(login): Form<Login>) -> Response {
+    dashboard.access.login(&login.token).await
+}
+
+/// Body of a change of the policy.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewPolicy {
+    policy: String,
+}
+
+async fn set_policy(
+    State(dashboard): Shown,
+    Path(name): Path<String>,
+    body: std::result::Result<Json<NewPolicy>, JsonRejection>,
+) -> Response {
+    let request = body.map(|Json(new)| Request::SetPolicy { policy: new.policy });
+    change(&dashboard, &name, request).await
+}
+
+/// Body of a change of a device.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DeviceChange {
+    action: Action,
+}
+
+/// What becomes of a device.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Action {
+    Fail,
+    Return,
+    Remove,
+    Keep,
+}
+
+async fn change_device(
+    State(dashboard): Shown,
+    Path((name, device)): Path<(String, String)>,
+    body: std::result::Result<Json<DeviceChange>, JsonRejection>,
+) -> Response {
+    let Some(device) = device.strip_prefix('d').and_then(|number| number.parse().ok()) else {
+        let problem = "not a device: use the device's place in the volume, as in d0";
+        return refuse(StatusCode::BAD_REQUEST, ErrorKind::Usage, problem);
+    };
+    let request = body.map(|Json(change)| match change.action {
+        Action::Fail => Request::FailDevice { device },
+        Action::Return => Request::ReturnDevice { device, path: None },
+        Action::Remove => Request::RemoveDevice { device },
+        Action::Keep => Request::KeepDevice { device },
+    });
+    change(&dashboard, &name, request).await
+}
+
+async fn change(
+    dashboard: &Dashboard,
+    name: &str,
+    request: std::result::Result<Request, JsonRejection>,
+) -> Response {
+    if !dashboard.access.allows_changes() {
+        let problem = "the dashboard only reads: braid web --allow-changes";
+        return refuse(StatusCode::FORBIDDEN, ErrorKind::Usage, problem);
+    }
+    let request = match request {
+        Ok(request) => request,
+        Err(rejection) => return refuse(rejection.status(), ErrorKind::Usage, &rejection.body_text()),
+    };
+    let reply = match name.parse() {
+        Ok(name) => dashboard.survey.call(name, request).await,
+        Err(error) => Err(error),
+    };
+    match reply {
+        Ok(reply) => Json(reply).into_response(),
+        Err(error) => failed(&error),
+    }
+}
+
+/// Answers with the error of a command, as the command does with `--json`.
+fn failed(error: &Error) -> Response {
+    let status = match error.kind() {
+        ErrorKind::Usage => StatusCode::BAD_REQUEST,
+        ErrorKind::Invalid => StatusCode::NOT_FOUND,
+        ErrorKind::Busy | ErrorKind::NotServed | ErrorKind::NoSpace | ErrorKind::Degraded => {
+            StatusCode::CONFLICT
+        }
+        ErrorKind::Unsupported => StatusCode::NOT_IMPLEMENTED,
+        ErrorKind::Io => StatusCode::SERVICE_UNAVAILABLE,
+        ErrorKind::Corrupt | ErrorKind::Unsafe => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    (status, Json(serde_json::json!({ "error": error }))).into_response()
+}
