@@ -170,7 +170,8 @@ function showNow(report, now) {
   const hits = guests.cache_hits + guests.cache_misses;
   tile("Memory cache", bytes(report.cache_bytes), hits ? `${percent(guests.cache_hits / hits)} of reads` : "no reads yet");
   tile("Cached on SSDs", bytes(report.extra_bytes), now ? `${rate(now.promotions)} promotions` : "");
-  tile("Dirty", bytes(report.dirty_bytes), now && report.dirty_bytes ? `${rate(now.writeBacks)} blocks written back` : "newer than the disks");
+  tile("Dirty", bytes(report.dirty_bytes), !report.dirty_bytes ? "the disks have it all"
+    : now ? `${rate(now.writeBacks)} blocks written back` : "newer than the disks");
   const behind = report.behind_bytes + report.deferred_bytes + report.journaled_bytes;
   tile("Behind", bytes(behind), report.behind_bytes
     ? `${bytes(report.caught_up_bytes_per_second)}/s${left(report.behind_left_seconds)}`

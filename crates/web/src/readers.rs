@@ -1,5 +1,5 @@
-//! Open pages that wait for events. A reader that is two frames behind loses its connection; a browser connects
-//! again by itself.
+//! Open pages that wait for events. A reader that is two frames behind loses its connection; a browser
+//! connects again by itself.
 
 use axum::body::Bytes;
 use braid_control::VolumeName;

@@ -158,9 +158,8 @@ impl Survey {
 
     async fn answer(&self, name: &VolumeName) -> Shared {
         let (mut receiver, deadline) = self.ask(name);
-        match timeout_at(deadline, receiver.wait_for(Option::is_some)).await {
-            Ok(Ok(answer)) => return answer.as_ref().expect("waited for").report.clone(),
-            Ok(Err(_)) | Err(_) => {}
+        if let Ok(Ok(answer)) = timeout_at(deadline, receiver.wait_for(Option::is_some)).await {
+            return answer.as_ref().expect("waited for").report.clone();
         }
         let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         match asked.get(name).and_then(|asked| asked.before.clone()) {
