@@ -45,6 +45,9 @@ pub struct Arguments {
 pub struct DetachArguments {
     /// Name of the volume
     name: VolumeName,
+    /// Remove only the remains of a dead daemon; refuse if the volume is served
+    #[arg(long)]
+    dead: bool,
 }
 
 /// Runs the command.
@@ -82,7 +85,7 @@ fn mount(arguments: &Arguments) -> Result<Option<Mount>> {
 
 /// Runs the command.
 pub fn detach(state: &StateDir, arguments: &DetachArguments, output: Output) -> Result<u8> {
-    let detached = braid_control::detach(state, &arguments.name)?;
+    let detached = braid_control::detach(state, &arguments.name, arguments.dead)?;
     output.show(&detached, || {
         let lines = detached.unmounted.iter().map(|directory| format!("unmounted {}\n", directory.display()));
         let goes_on = if detached.served { "still served" } else { "not served" };

@@ -103,7 +103,8 @@ fn hanging_device_does_not_block_daemon_or_healthy_devices() {
     // deadlines. The test's own limit of a program's time kills a request that waits.
     qemu_io_ok(&daemon.uri, &[&format!("read -P 6 {disk_at} 4k")]);
     // The write ends, too. It fails if a commit to the stopped device has failed meanwhile.
-    qemu_io(&daemon.uri, &[&format!("write -P 6 {disk_at} 4k")]);
+    let (_, said) = qemu_io(&daemon.uri, &[&format!("write -P 6 {disk_at} 4k")]);
+    assert!(said.contains("wrote") || said.contains("write failed"), "the write does not end: {said}");
     for reader in &mut readers {
         reader.wait().unwrap();
     }

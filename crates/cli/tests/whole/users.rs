@@ -188,6 +188,8 @@ fn status_names_remains_of_killed_daemon_and_remedy() {
     machine.refused(&["attach", "vault", "--mount", "mnt"], "busy", &["mnt", "braid detach vault"]);
     machine.ok(&["detach", "vault"]);
     machine.ok(&["attach", "vault", "--mount", "mnt"]);
+    machine.refused(&["detach", "--dead", "vault"], "busy", &["served", "braid detach vault"]);
+    // The refusal has detached nothing.
     machine.ok(&["detach", "vault"]);
     assert_eq!(daemon.terminate().status, 0);
     let status = machine.braid(&["status", "vault"]);
@@ -200,5 +202,11 @@ fn status_names_remains_of_killed_daemon_and_remedy() {
     wait_until("the daemon is gone", || machine.braid(&["status", "vault"]).stdout.contains("not served"));
     let status = machine.braid(&["status", "vault"]);
     assert!(status.status == 0 && status.stdout.contains("unclean"), "{status:?}");
+    let daemon = machine.serve(&["vault"]);
+    machine.ok(&["attach", "vault", "--mount", "mnt"]);
+    daemon.kill();
+    wait_until("the daemon is gone", || machine.braid(&["status", "vault"]).status == 3);
+    machine.ok(&["detach", "--dead", "vault"]);
+    assert_eq!(machine.braid(&["status", "vault"]).status, 0);
     machine.ok(&["forget", "vault"]);
 }

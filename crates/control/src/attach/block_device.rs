@@ -121,10 +121,12 @@ pub struct Detached {
 /// Unmounts file systems on the volume's block device, removes the device, and ends serving the file. If the
 /// daemon has died, removes its block devices, their mounts, and its file.
 ///
+/// With `only_dead`, nothing of a served volume is touched.
+///
 /// # Errors
-/// `Busy` if a file system stays in use for two seconds: it is synced, and stays mounted. `Invalid` if the
-/// volume is not attached.
-pub fn detach(state: &StateDir, name: &VolumeName) -> Result<Detached> {
+/// `Busy` if a file system stays in use for two seconds: it is synced, and stays mounted; also with
+/// `only_dead`, if the volume is served. `Invalid` if the volume is not attached.
+pub fn detach(state: &StateDir, name: &VolumeName, only_dead: bool) -> Result<Detached> {
     state.load(name)?;
     // Connect first: later steps access the file, and would wait without limit for a daemon that does not
     // answer.
@@ -133,6 +135,10 @@ pub fn detach(state: &StateDir, name: &VolumeName) -> Result<Detached> {
         Err(error) if error.kind() == ErrorKind::NotServed => None,
         Err(error) => return Err(error),
     };
+    if only_dead && client.is_some() {
+        let problem = format!("volume '{name}' is served: to detach the served volume: braid detach {name}");
+        return Err(Error::new(ErrorKind::Busy, problem));
+    }
     let directory = state.mount_dir(name);
     let attachment = LoopAttachment::new(&directory)?;
     let mut unmounted = Vec::new();

@@ -1,4 +1,4 @@
-//! Who asks for a copy between devices.
+//! Owner of a copy between devices.
 
 /// Owner of a move.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
