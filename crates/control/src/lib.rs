@@ -8,8 +8,8 @@
 //! serve/    the life of the daemon: opening, doors (its sockets), signals, closing
 //! volume/   commands by name: create, check, import, policy, recover, replace
 //! attach/   a kernel block device over the daemon's file: block_device; users (of a served volume)
-//! admin/    the admin socket: server and client, protocol, recording (the client's end of a trace), silence (a
-//!           daemon that does not answer)
+//! admin/    the admin socket: server and client, protocol, recording (the client's end of a trace), silence
+//!           (a daemon that does not answer)
 //! config    settings of a volume's daemon and block device, from NAME.toml
 //! guard/    simulations beside a volume, which choose the mode of its policy
 //! served/   a volume as its daemon serves it: what admin verbs, guard and reports may see and do

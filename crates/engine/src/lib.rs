@@ -1,15 +1,22 @@
 //! The volume: one block device made of several, with copies placed by a policy.
 //!
 //! ```text
-//! volume.rs    public interface of an open volume     request/   life of a read, a write, a discard
-//! create.rs    creation of a volume                   copies/    required and cached copies, repair, health
-//! open/        from devices to an open volume         devices/   requests to devices, deadlines, speed
-//! status.rs    reports for administrators             map/       state in memory: extents, extra copies, slots, changes
-//! check.rs     check of a volume at rest              journal/   life of a flush, checkpoints, recovery
-//! replace.rs   a new device in place of a lost one    moves/     migrations, probes, trims, resync
-//! policy/      the active policy and its saved state  life/      devices that join or leave an open volume
-//! adopted/     a volume on a disk with earlier data
-//! epochs/      a disk that alone is the volume at a past instant
+//! volume.rs   public interface of an open volume
+//! request/    life of a read, a write, a discard
+//! create.rs   creation of a volume
+//! copies/     required and cached copies, repair, health
+//! open/       from devices to an open volume
+//! devices/    requests to devices, deadlines, speed
+//! status.rs   reports for administrators
+//! map/        state in memory: extents, extra copies, slots, changes
+//! check.rs    check of a volume at rest
+//! journal/    life of a flush, checkpoints, recovery
+//! replace.rs  a new device in place of a lost one
+//! moves/      migrations, probes, trims, resync
+//! policy/     the active policy and its saved state
+//! life/       devices that join or leave an open volume
+//! adopted/    a volume on a disk with earlier data
+//! epochs/     a disk that alone is the volume at a past instant
 //! ```
 //!
 //! Durability: data before record, record before map page, flush before promise. A slot is not used again

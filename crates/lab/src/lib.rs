@@ -4,21 +4,35 @@
 //! gives the same [`Outcome`] to the last digit, on any machine and beside any number of other simulations.
 //!
 //! ```text
-//! setup.rs        declaration of a simulation: plain data  device.rs       its devices, from text to model
-//! simulation.rs   one simulation, from beginning to end    sweep.rs        many simulations on all cores
-//! sizes.rs        sizes as shares of the data              made.rs         policies made by a caller
-//! fill.rs         contents before the load begins          rig.rs          devices and a filled volume
-//! guests.rs       clients and their requests               computing.rs    computation between requests
-//! source.rs       source of requests                       parts.rs        several workloads in turn
-//! replay.rs       requests of a trace                      dram.rs         cache of a controller before the volume
-//! recorder.rs     latencies seen by guests                 request_log.rs  each request, in a file
-//! series.rs       figures over time                        settling.rs     time until steady throughput
-//! verify.rs       verification of every read               outcome.rs      result: plain data
-//! notes.rs        notes on a result                        guard/          best mode of a policy, by simulations
+//! setup.rs        declaration of a simulation: plain data
+//! device.rs       its devices, from text to model
+//! simulation.rs   one simulation, from beginning to end
+//! sweep.rs        many simulations on all cores
+//! sizes.rs        sizes as shares of the data
+//! made.rs         policies made by a caller
+//! fill.rs         contents before the load begins
+//! rig.rs          devices and a filled volume
+//! guests.rs       clients and their requests
+//! computing.rs    computation between requests
+//! source.rs       source of requests
+//! parts.rs        several workloads in turn
+//! replay.rs       requests of a trace
+//! dram.rs         cache of a controller before the volume
+//! recorder.rs     latencies seen by guests
+//! request_log.rs  each request, in a file
+//! series.rs       figures over time
+//! settling.rs     time until steady throughput
+//! verify.rs       verification of every read
+//! outcome.rs      result: plain data
+//! notes.rs        notes on a result
+//! guard/          best mode of a policy, by simulations
 //!
-//! experiment.rs   declaration of an experiment             experiments/    experiments of each paper
-//! study.rs        runs declarations                        judge.rs        verdicts beside the paper's figures
-//! report/         page with plots                          corpus/         many cells that compare policies
+//! experiment.rs   declaration of an experiment
+//! experiments/    experiments of each paper
+//! study.rs        runs declarations
+//! judge.rs        verdicts beside the paper's figures
+//! report/         page with plots
+//! corpus/         many cells that compare policies
 //! advice/         forecast for a recorded load: policies, sizes of the SSD
 //! ```
 //!

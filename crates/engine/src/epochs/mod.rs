@@ -2,14 +2,21 @@
 //! a write under way.
 //!
 //! ```text
-//! mod.rs       ranges missing from the image              journal.rs    state pages and segments on the disk
-//! change.rs    admission of a guest's change              index.rs      places of ranges in the journal
-//! turn.rs      end of an epoch, step by step              numbered.rs   newest segment of each range
-//! sweep.rs     journal to image while guests work         apply.rs      journal to image while guests are idle
-//! examine.rs   comparison of the image after an opening   settle.rs     ranges of the image that become current
-//! adopt.rs     opening from the disk alone                life.rs       beginning and end of epochs
-//! recovered.rs guests on a disk whose journal is applied  unapplied.rs  ranges not applied yet
-//! in_place.rs  other jobs that write to the image
+//! mod.rs        ranges missing from the image
+//! journal.rs    state pages and segments on the disk
+//! change.rs     admission of a guest's change
+//! index.rs      places of ranges in the journal
+//! turn.rs       end of an epoch, step by step
+//! numbered.rs   newest segment of each range
+//! sweep.rs      journal to image while guests work
+//! apply.rs      journal to image while guests are idle
+//! examine.rs    comparison of the image after an opening
+//! settle.rs     ranges of the image that become current
+//! adopt.rs      opening from the disk alone
+//! life.rs       beginning and end of epochs
+//! recovered.rs  guests on a disk whose journal is applied
+//! unapplied.rs  ranges not applied yet
+//! in_place.rs   other jobs that write to the image
 //! ```
 //!
 //! The disk uses layout *tail*: extent n lies in slot n, and the disk is an image of the volume. Ranges that

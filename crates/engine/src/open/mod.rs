@@ -2,14 +2,21 @@
 //! each device is current.
 //!
 //! ```text
-//! superblock.rs  reads the copies of a superblock            assemble.rs  the role of each device, and refusals
-//! candidate.rs   superblock and table of a given device      judge.rs     whether a device is current
-//! apart.rs       devices used without the others             outdated.rs  devices known to be outdated
-//! cut.rs         devices with a missing end                  enter.rs     phases of an opening, last refusals
-//! volume.rs      all steps of an opening                     again.rs     repeated attempts
-//! left_log.rs    pending log of a dead daemon                dirty_blocks.rs  dirty blocks on absent devices
-//! survey.rs      the expected devices, for a search          likeness.rs  the adopted disk among several disks
-//! past.rs        a past state of the volume, read-only
+//! superblock.rs    reads the copies of a superblock
+//! assemble.rs      the role of each device, and refusals
+//! candidate.rs     superblock and table of a given device
+//! judge.rs         whether a device is current
+//! apart.rs         devices used without the others
+//! outdated.rs      devices known to be outdated
+//! cut.rs           devices with a missing end
+//! enter.rs         phases of an opening, last refusals
+//! volume.rs        all steps of an opening
+//! again.rs         repeated attempts
+//! left_log.rs      pending log of a dead daemon
+//! dirty_blocks.rs  dirty blocks on absent devices
+//! survey.rs        the expected devices, for a search
+//! likeness.rs      the adopted disk among several disks
+//! past.rs          a past state of the volume, read-only
 //! ```
 
 mod again;

@@ -2,11 +2,17 @@
 //! uncertainty, and whether to change anything.
 //!
 //! ```text
-//! window.rs    simulated part of a recording               volume.rs   contents and layout of the volume before
-//! interval.rs  means of batches with confidence            choice.rs   change, keep, or too little evidence
-//! curve.rs     latency over the size of the SSD, its knee  ask.rs      runs the simulations
-//! page.rs      page with pictures                          draw.rs     pictures
-//! plan.rs      cheapest devices for a target               prices.rs   prices of devices      slo.rs   targets
+//! window.rs    simulated part of a recording
+//! volume.rs    contents and layout of the volume before
+//! interval.rs  means of batches with confidence
+//! choice.rs    change, keep, or too little evidence
+//! curve.rs     latency over the size of the SSD, its knee
+//! ask.rs       runs the simulations
+//! page.rs      page with pictures
+//! draw.rs      pictures
+//! plan.rs      cheapest devices for a target
+//! prices.rs    prices of devices
+//! slo.rs       targets
 //! ```
 //!
 //! **Simulated part.** A limited number of the last requests of the recording, at their own times (open

@@ -2,9 +2,12 @@
 //! the best mode for the load.
 //!
 //! ```text
-//! watch.rs     guests' requests and clients                scale.rs   ghosts of a part of a volume
-//! ghost.rs     a volume in one mode under the same load    ghosts.rs  a ghost for each mode, and their verdict
-//! evidence.rs  differences large enough for a switch       keep.rs    guard of a simulated volume
+//! watch.rs     guests' requests and clients
+//! scale.rs     ghosts of a part of a volume
+//! ghost.rs     a volume in one mode under the same load
+//! ghosts.rs    a ghost for each mode, and their verdict
+//! evidence.rs  differences large enough for a switch
+//! keep.rs      guard of a simulated volume
 //! ```
 //!
 //! Each mode has a *ghost*: a volume of the same size on devices of the same models. A ghost begins with the
