@@ -8,7 +8,7 @@ PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
 export PREFIX SYSCONFDIR DESTDIR
 
-.PHONY: help test demo build install uninstall crash fuzz postgres bench bench-check book install-tools clean
+.PHONY: help test demo build install uninstall deb boot-test crash fuzz postgres bench bench-check book install-tools clean
 
 help: ## list these verbs
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -29,6 +29,12 @@ install: ## what `make build` made, with manual and completions, below DESTDIR a
 
 uninstall: ## remove what `make install` installed; configurations and volumes stay
 	@scripts/install uninstall
+
+deb: ## a Debian package of what `make build` made; needs dpkg-dev
+	@scripts/deb
+
+boot-test: ## the package in a virtual machine: installed, rebooted, cut off, upgraded, purged; needs mmdebstrap, qemu-system-x86
+	@scripts/boot-test
 
 crash: ## the long campaign of crashes and failing disks, SEEDS=n runs of each kind, counted
 	@scripts/crash $(SEEDS)

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod advise;
+mod alert;
 mod attach;
 mod check;
 mod completions;
@@ -77,6 +78,7 @@ enum Command {
     Detach(attach::DetachArguments),
     Status(status::Arguments),
     Web(web::Arguments),
+    Alert(alert::Arguments),
     Explain(explain::Arguments),
     Check(check::Arguments),
     Recover(recover::Arguments),
@@ -153,6 +155,7 @@ fn run(command: Command, output: Output) -> Result<u8> {
         Command::Detach(arguments) => attach::detach(&state, &arguments, output),
         Command::Status(arguments) => status::run(&state, &arguments, output),
         Command::Web(arguments) => web::run(&state, &arguments, output),
+        Command::Alert(arguments) => alert::run(&state, &arguments, output),
         Command::Explain(arguments) => explain::run(&state, &arguments, output),
         Command::Check(arguments) => check::run(&state, &arguments, output),
         Command::Recover(arguments) => recover::run(&state, &arguments, output),

@@ -1,6 +1,8 @@
 //! `braid status`: one line for each volume, or one volume in full.
 
 mod policy;
+#[cfg(test)]
+pub mod samples;
 
 use crate::create::over_committed;
 use crate::output::Output;

@@ -13,6 +13,7 @@ pub const VERBS: &[&str] = &[
     "detach",
     "status",
     "web",
+    "alert",
     "explain",
     "check",
     "recover",

@@ -55,6 +55,7 @@ fn installed_files_work_and_uninstall_keeps_only_configurations() {
         "usr/local/bin/braid",
         "usr/local/lib/systemd/system/braid@.service",
         "usr/local/lib/systemd/system/braid@.socket",
+        "usr/local/lib/systemd/system/braid-alert.service",
         "usr/local/lib/udev/rules.d/60-braid.rules",
         "usr/local/share/man/man1/braid-device-add.1",
         "usr/local/share/bash-completion/completions/braid",
@@ -92,8 +93,9 @@ fn systemd_accepts_the_units_and_their_sandbox() {
         command.args(words).current_dir(&units);
         run(command)
     };
-    let ended =
-        analyse(&["verify", "--man=no", "./braid@.service", "./braid@.socket", "./braid-attach@.service"]);
+    let verified =
+        ["./braid@.service", "./braid@.socket", "./braid-attach@.service", "./braid-alert.service"];
+    let ended = analyse(&[&["verify", "--man=no"], &verified[..]].concat());
     if ended.stderr.contains("Failed to initialize manager") {
         skip("systemd-analyze verify does not work on this machine");
         return;

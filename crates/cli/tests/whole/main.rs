@@ -10,6 +10,7 @@ mod adopt;
 mod adopt_another;
 mod advice;
 mod advise;
+mod alert;
 mod attach;
 mod claims;
 mod config;

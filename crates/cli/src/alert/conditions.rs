@@ -1,0 +1,220 @@
+//! Conditions of a volume that need its owner, from one report.
+
+use braid_base::Bytes;
+use braid_control::{DeviceReport, RestingReport, StatusReport, VolumeReport};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Severity of a condition.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    /// A further failure may lose data, or a promise is weaker than usual.
+    Warning,
+    /// Data is lost, cannot be flushed or cannot be reached.
+    Bad,
+}
+
+impl Level {
+    /// Name, as in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::Warning => "warning",
+            Level::Bad => "bad",
+        }
+    }
+}
+
+/// Identity of a condition: while the condition lasts, the owner is told once.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Key {
+    /// Kind, such as `device-failed`.
+    pub kind: &'static str,
+    /// The device, for a condition of a device.
+    pub device: Option<String>,
+}
+
+/// A condition: severity, and a sentence with the remedy.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Condition {
+    pub level: Level,
+    pub message: String,
+}
+
+/// Conditions by identity.
+pub type Conditions = BTreeMap<Key, Condition>;
+
+/// Returns the conditions of a report. An SSD with fewer than `life_days` days to live is a condition.
+pub fn of(report: &VolumeReport, life_days: f64) -> Conditions {
+    let mut found = Found(Conditions::new());
+    match report {
+        VolumeReport::Served(status) => {
+            found.of_volume(status);
+            status.devices.iter().for_each(|device| found.of_device(&status.name, device, life_days));
+        }
+        VolumeReport::Silent(silent) if silent.is_opening() => {}
+        VolumeReport::Silent(silent) => found.add("no-answer", None, Level::Bad, silent.error.to_string()),
+        VolumeReport::Resting(resting) => found.of_rest(resting),
+    }
+    found.0
+}
+
+struct Found(Conditions);
+
+impl Found {
+    fn add(&mut self, kind: &'static str, device: Option<&str>, level: Level, message: String) {
+        let key = Key { kind, device: device.map(str::to_owned) };
+        self.0.insert(key, Condition { level, message });
+    }
+
+    fn of_volume(&mut self, status: &StatusReport) {
+        let name = &status.name;
+        if let Some(failure) = &status.failure {
+            let message =
+                format!("no flush can succeed any more: {failure}: stop and serve the volume again");
+            self.add("flush-failed", None, Level::Bad, message);
+        }
+        if status.lost_bytes > 0 {
+            let message =
+                format!("{} are lost, and reads fail: braid status {name}", Bytes(status.lost_bytes));
+            self.add("data-lost", None, Level::Bad, message);
+        }
+        if status.behind_bytes > 0 {
+            let message = format!("a copy of up to {} is stale", Bytes(status.behind_bytes));
+            self.add("degraded", None, Level::Warning, message);
+        }
+        if let Some(failure) = &status.epoch_failure {
+            self.add("epoch-failed", None, Level::Warning, format!("no epoch can end: {failure}"));
+        }
+        if let Some(failure) = &status.unapplied_failure {
+            let message = format!("bytes of a recovered epoch cannot be applied: {failure}");
+            self.add("apply-failed", None, Level::Warning, message);
+        }
+        if let Some(lack) = &status.policy_lacks {
+            self.add("device-lacking", None, Level::Warning, format!("{lack}, or add such a device"));
+        }
+        if let Some(failure) = &status.pending_log_failure {
+            let message = format!("a crash of the daemon loses unflushed writes: {failure}");
+            self.add("pending-log-failed", None, Level::Warning, message);
+        }
+        if let Some(away) = status.devices.iter().find(|device| device.class == "hdd" && is_away(device))
+            && status.dirty_bytes > 0
+        {
+            let (dirty, state) = (Bytes(status.dirty_bytes), &away.state);
+            let message = format!("{dirty} in the cache cannot be written back: {} is {state}", away.device);
+            self.add("dirty-stuck", None, Level::Bad, message);
+        }
+        if status.over_committed_bytes > 0 {
+            let over = Bytes(status.over_committed_bytes);
+            let message = format!("the volume's files may outgrow the free space by {over}: free some space");
+            self.add("no-room", None, Level::Warning, message);
+        }
+    }
+
+    fn of_device(&mut self, name: &str, device: &DeviceReport, life_days: f64) {
+        let DeviceReport { device: id, path, state, .. } = device;
+        let error = device.last_error.as_ref().map_or_else(String::new, |error| format!(": {error}"));
+        match state.as_str() {
+            _ if is_away(device) => {
+                let kind = if state == "failed" { "device-failed" } else { "device-missing" };
+                let message = format!("{id} ({path}) is {state}{error}: see braid status {name}");
+                self.add(kind, Some(id), Level::Bad, message);
+            }
+            "slow" => {
+                let times = device.times_slower.map_or_else(
+                    || "does not answer in time".to_owned(),
+                    |times| format!("takes {times:.0} times as long as before"),
+                );
+                self.add("device-slow", Some(id), Level::Warning, format!("{id} ({path}) {times}"));
+            }
+            "returning" => {
+                let message = format!("{id} ({path}) is being brought up to date");
+                self.add("device-returning", Some(id), Level::Warning, message);
+            }
+            _ if device.errors > 0 => {
+                let message = format!("{id} ({path}): {} requests have failed{error}", device.errors);
+                self.add("device-errors", Some(id), Level::Warning, message);
+            }
+            _ => {}
+        }
+        if let Some(days) = device.ssd_life_days.filter(|&days| days < life_days) {
+            let message = format!("{id} ({path}) will be worn out in {days:.0} days at the present rate");
+            self.add("ssd-life", Some(id), Level::Warning, message);
+        }
+    }
+
+    fn of_rest(&mut self, resting: &RestingReport) {
+        let name = &resting.name;
+        if resting.is_attached_dead() {
+            let message = format!("the daemon died, and its mounts fail: braid detach {name}");
+            self.add("dead-mount", None, Level::Bad, message);
+        } else if resting.ended_unclean {
+            let message = format!("the daemon died: braid serve {name}");
+            self.add("daemon-died", None, Level::Bad, message);
+        }
+    }
+}
+
+fn is_away(device: &DeviceReport) -> bool {
+    matches!(device.state.as_str(), "failed" | "missing")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::samples;
+    use serde_json::{Value, json};
+
+    fn device(differs: Value) -> Value {
+        let mut device = samples::device("d1", "hdd", json!({}));
+        for (key, value) in differs.as_object().unwrap() {
+            device[key] = value.clone();
+        }
+        device
+    }
+
+    fn kinds(devices: &[Value], differs: Value) -> Vec<(&'static str, Level)> {
+        let report = VolumeReport::Served(Box::new(samples::status("cache", devices, differs)));
+        of(&report, 90.0).into_iter().map(|(key, condition)| (key.kind, condition.level)).collect()
+    }
+
+    #[test]
+    fn each_finding_of_a_served_volume_is_a_condition() {
+        use Level::{Bad, Warning};
+        assert_eq!(kinds(&[device(json!({}))], json!({})), []);
+        let findings = json!({
+            "failure": "no", "lost_bytes": 1, "behind_bytes": 1, "epoch_failure": "no", "unapplied_failure": "no",
+            "policy_lacks": "no", "pending_log_failure": "no", "over_committed_bytes": 1,
+        });
+        assert_eq!(
+            kinds(&[], findings),
+            [
+                ("apply-failed", Warning),
+                ("data-lost", Bad),
+                ("degraded", Warning),
+                ("device-lacking", Warning),
+                ("epoch-failed", Warning),
+                ("flush-failed", Bad),
+                ("no-room", Warning),
+                ("pending-log-failed", Warning),
+            ]
+        );
+    }
+
+    #[test]
+    fn states_errors_and_wear_of_devices_are_conditions() {
+        let of_device = |differs, status| kinds(&[device(differs)], status);
+        let failed = json!({ "state": "failed", "errors": 4 });
+        assert_eq!(of_device(failed.clone(), json!({})), [("device-failed", Level::Bad)]);
+        let dirty = json!({ "dirty_bytes": 4096 });
+        assert_eq!(
+            of_device(failed, dirty.clone()),
+            [("device-failed", Level::Bad), ("dirty-stuck", Level::Bad)]
+        );
+        assert_eq!(of_device(json!({ "state": "missing" }), json!({})), [("device-missing", Level::Bad)]);
+        assert_eq!(of_device(json!({ "state": "slow" }), dirty), [("device-slow", Level::Warning)]);
+        assert_eq!(of_device(json!({ "errors": 1 }), json!({})), [("device-errors", Level::Warning)]);
+        assert_eq!(of_device(json!({ "ssd_life_days": 89.0 }), json!({})), [("ssd-life", Level::Warning)]);
+        assert_eq!(of_device(json!({ "ssd_life_days": 90.0 }), json!({})), []);
+    }
+}
