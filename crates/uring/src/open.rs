@@ -146,9 +146,9 @@ fn busy(path: &Path) -> io::Error {
 }
 
 /// Takes the advisory lock that every daemon takes; readers share the lock. udev opens each device that was
-/// closed after writing and may hold its lock for a moment: hence a few tries. The kernel releases the lock
-/// of a killed process with an io_uring only some time after the kill, on a busy machine much later: hence
-/// many tries if the holder is dead.
+/// closed after writing and holds its lock for a moment, on a busy machine for seconds. The kernel releases
+/// the lock of a killed process with an io_uring only some time after the kill. Hence many tries if the holder
+/// is udev or dead.
 fn lock(path: &Path, file: &File, permission: Permission) -> io::Result<()> {
     let operation = match permission {
         Permission::ReadWrite => FlockOperation::NonBlockingLockExclusive,
@@ -204,8 +204,9 @@ fn take(path: &Path, file: &File, operation: FlockOperation) -> io::Result<()> {
 }
 
 /// Takes a lock with `operation`, a form that does not wait, but retries. Retries for half a second, and as
-/// long as the processes that hold the lock are dead, at most half a minute. The kernel releases the locks of
-/// a killed process with a delay.
+/// long as the processes that hold the lock are dead or are udev's, at most half a minute. The kernel releases
+/// the locks of a killed process with a delay, and udev reads a device under its lock, for seconds on a busy
+/// machine.
 ///
 /// # Errors
 /// `WouldBlock` if another process holds the lock; errors of `flock`.
@@ -213,7 +214,9 @@ pub fn lock_patiently(file: &File, operation: FlockOperation) -> io::Result<()> 
     for attempt in 0..DEAD_TRIES {
         match rustix::fs::flock(file, operation) {
             Ok(()) => return Ok(()),
-            Err(Errno::WOULDBLOCK) if attempt < TRIES || holders_are_dead(file) => thread::sleep(PAUSE),
+            Err(Errno::WOULDBLOCK) if attempt < TRIES || holders_let_go(rustix::fs::fstat(file)) => {
+                thread::sleep(PAUSE);
+            }
             Err(Errno::WOULDBLOCK) => break,
             Err(error) => return Err(error.into()),
         }
@@ -222,37 +225,50 @@ pub fn lock_patiently(file: &File, operation: FlockOperation) -> io::Result<()> 
     Ok(rustix::fs::flock(file, operation)?)
 }
 
-/// Opens a file. Retries a busy block device for a while, for the same reason as [`lock`].
+/// Opens a file. Retries a busy block device as long as a lock: the kernel closes the devices of an ended
+/// process with an io_uring after the end, and their locks tell of that process.
 fn open_patiently(options: &OpenOptions, path: &Path) -> io::Result<File> {
-    for _ in 1..TRIES {
+    for attempt in 1..DEAD_TRIES {
         match options.open(path) {
-            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => thread::sleep(PAUSE),
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                if attempt >= TRIES && !holders_let_go(rustix::fs::stat(path)) {
+                    break;
+                }
+                thread::sleep(PAUSE);
+            }
             result => return result,
         }
     }
+    // The device may have been closed just before the look at its locks.
     options.open(path)
 }
 
-/// Pause between two tries, number of tries, and number of tries while the holder of the lock is dead: at
-/// most half a minute.
+/// Pause between two tries, number of tries, and number of tries while the holder of the lock is dead or of
+/// udev: at most half a minute.
 pub(crate) const PAUSE: Duration = Duration::from_millis(20);
 const TRIES: u32 = 25;
 const DEAD_TRIES: u32 = 1_500;
 
-/// True if `/proc/locks` shows holders of a lock on the file, and all have ended. False if the holders are
-/// unknown.
-fn holders_are_dead(file: &File) -> bool {
-    let Ok(found) = rustix::fs::fstat(file) else { return false };
+/// True if `/proc/locks` shows holders of a lock on the file, and each has ended or is a process of udev. False
+/// if the holders are unknown.
+fn holders_let_go(file: rustix::io::Result<rustix::fs::Stat>) -> bool {
+    let Ok(found) = file else { return false };
     let (major, minor) = (rustix::fs::major(found.st_dev), rustix::fs::minor(found.st_dev));
     let identity = format!("{major:02x}:{minor:02x}:{}", found.st_ino);
     let Ok(locks) = std::fs::read_to_string("/proc/locks") else { return false };
     let mut holders = locks.lines().filter_map(|line| flock_holder(line, &identity)).peekable();
-    let is_dead = |process: &str| match process.parse() {
-        Ok(number @ 1..) => Pid::from_raw(number).is_some_and(has_ended),
+    let lets_go = |process: &str| match process.parse() {
+        Ok(number @ 1..) => Pid::from_raw(number).is_some_and(has_ended) || is_of_udev(number),
         // A process of another PID namespace.
         _ => false,
     };
-    holders.peek().is_some() && holders.all(is_dead)
+    holders.peek().is_some() && holders.all(lets_go)
+}
+
+/// True if a process has a name of systemd's or eudev's udev.
+fn is_of_udev(process: i32) -> bool {
+    let name = std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+    matches!(name.trim_end(), "systemd-udevd" | "(udev-worker)" | "udevd")
 }
 
 /// Process of a line such as `2: FLOCK  ADVISORY  WRITE 1234 fd:01:5678 0 EOF`, if the line is about the
@@ -336,11 +352,29 @@ mod tests {
         assert_eq!(flock_holder("2: -> FLOCK  ADVISORY  WRITE 1234 fd:01:5678 0 EOF", "fd:01:5678"), None);
     }
 
+    /// udev by name: the kernel names a process after its program.
+    #[test]
+    fn lock_of_udev_is_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let (udev, device) = (directory.path().join("systemd-udevd"), directory.path().join("device"));
+        // A copy made by this process might still be open for writing in the child of another test.
+        let mut copy = std::process::Command::new("sh");
+        copy.args(["-c", "cp $(command -v flock) $0"]).arg(&udev);
+        assert!(copy.status().unwrap().success());
+        let file = File::create(&device).unwrap();
+        let mut holder = std::process::Command::new(&udev).arg(&device).args(["sleep", "2"]).spawn().unwrap();
+        while rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            rustix::fs::flock(&file, FlockOperation::Unlock).unwrap();
+        }
+        lock_patiently(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
+        assert!(holder.wait().unwrap().success());
+    }
+
     #[test]
     fn lock_of_living_process_is_not_reported_dead() {
         let file = tempfile::tempfile().unwrap();
-        assert!(!holders_are_dead(&file));
+        assert!(!holders_let_go(rustix::fs::fstat(&file)));
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
-        assert!(!holders_are_dead(&file));
+        assert!(!holders_let_go(rustix::fs::fstat(&file)));
     }
 }

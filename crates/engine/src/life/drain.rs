@@ -125,6 +125,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             };
             let moved = join_all((0..AT_ONCE).map(|_| work())).await;
             self.end_writes(&spans);
+            self.settle_reproduced().await?;
             moved.into_iter().collect::<Result<()>>()?;
         }
         self.drop_extras_on(device).await?;
@@ -277,6 +278,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let is_there = self.member(device).is_current();
         let source = if is_there { leaves } else { stays };
         let states = self.devices.changes();
+        let doubts = self.state.borrow().behind.doubts(self.shape.span_of(extent));
         let copied = self.copy_off(extent, before, source, slot, &bytes).await;
         let mut state = self.state.borrow_mut();
         let whole = copied.is_ok() && self.devices.changes() == states;
@@ -294,6 +296,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let mut background = self.background.borrow_mut();
         background.migrations += 1;
         background.migrated_bytes += copied.unwrap_or_default().0;
+        drop(state);
+        if !is_there {
+            self.note_reproduced(extent, doubts);
+        }
         Ok(())
     }
 

@@ -7,6 +7,7 @@ mod pace;
 mod probe;
 mod progress;
 mod ranges;
+mod reproduced;
 mod resync;
 mod runs;
 mod together;
@@ -25,6 +26,7 @@ use braid_runtime::{Device, Runtime, join_all};
 use drains::Drains;
 use pace::Pace;
 use progress::Progress;
+use reproduced::Reproduced;
 use runs::{MigrationRun, MoveTask, Queue};
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -69,6 +71,8 @@ pub(crate) struct Moves {
     pub incomplete: Cell<bool>,
     /// Devices to be removed.
     pub drains: Drains,
+    /// Copies made for a lost device.
+    pub reproduced: Reproduced,
     /// Stale bytes at which the plan's policy is asked again. Set only while no move of the plan is left.
     pub wake_at: Cell<Option<Bytes>>,
     /// Source of random places for probes.
@@ -89,6 +93,7 @@ impl Moves {
             resynced: Cell::new(false),
             incomplete: Cell::new(superblock.copies > 1),
             drains: Drains::of(superblock),
+            reproduced: Reproduced::default(),
             wake_at: Cell::new(None),
             probe_rng: RefCell::new(Rng::new(superblock.epoch)),
         }

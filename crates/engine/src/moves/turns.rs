@@ -26,6 +26,7 @@ use crate::jobs::Jobs;
 use braid_base::{Bytes, DeviceId, Nanos};
 use braid_runtime::{Device, Runtime};
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::future::Future;
 
 /// Share of a device's time for moves while guests use the device.
@@ -37,14 +38,45 @@ const MOST_AT_ONCE: u32 = 16;
 const MOST_BESIDE_GUESTS: u32 = 8;
 /// Length of these requests together, if more than one: a disk reads 2 MiB in 20 ms.
 const MOST_BYTES_AT_ONCE: Bytes = Bytes(2 << 20);
+/// Wait after which a task goes before all tasks that came later: small tasks must not starve large ones.
+const OVERDUE: Nanos = Nanos::from_secs(1);
 /// Time after a guest's last request during which a device counts as used.
 const QUIET: Nanos = Nanos::from_millis(100);
 
 /// Requests of moves, by device.
 pub(crate) struct Turns {
     devices: RefCell<Vec<Serving>>,
+    /// Tasks that have waited longer than [`OVERDUE`], in the order of their beginnings.
+    overdue: RefCell<BTreeMap<u64, Vec<DeviceId>>>,
+    /// Tasks that have begun to wait so far.
+    waited: Cell<u64>,
     /// Turns ended so far.
     ended: Cell<u64>,
+}
+
+/// A task that waits for a turn.
+struct Waiting<'a> {
+    turns: &'a Turns,
+    jobs: &'a Jobs,
+    number: u64,
+}
+
+impl Waiting<'_> {
+    /// True if a task that came earlier is overdue for one of the devices.
+    fn is_later(&self, devices: &[DeviceId]) -> bool {
+        let overdue = self.turns.overdue.borrow();
+        overdue.range(..self.number).any(|(_, wanted)| wanted.iter().any(|device| devices.contains(device)))
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if self.turns.overdue.borrow_mut().remove(&self.number).is_some() {
+            // The tasks behind this one look again.
+            self.turns.ended.set(self.turns.ended.get() + 1);
+            self.jobs.wake();
+        }
+    }
 }
 
 #[derive(Clone, Copy, Default)]
@@ -57,7 +89,12 @@ struct Serving {
 
 impl Turns {
     pub fn new(devices: usize) -> Turns {
-        Turns { devices: RefCell::new(vec![Serving::default(); devices]), ended: Cell::new(0) }
+        Turns {
+            devices: RefCell::new(vec![Serving::default(); devices]),
+            overdue: RefCell::default(),
+            waited: Cell::new(0),
+            ended: Cell::new(0),
+        }
     }
 
     /// Sets the number of devices.
@@ -147,12 +184,25 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     async fn wait_for_time(&self, mover: Mover, devices: &[DeviceId], len: Bytes) {
+        let turns = &self.moves.turns;
+        let waiting =
+            Waiting { turns, jobs: &self.jobs, number: turns.waited.replace(turns.waited.get() + 1) };
+        let overdue = self.rt.now() + OVERDUE;
         while !self.jobs.are_ending() {
             let busy = devices.iter().filter_map(|&device| self.busy_until(mover, device, len)).max();
-            let Some(until) = busy else { return };
-            // An idle device always has room for one request, so every wait ends.
-            let ended = self.moves.turns.ended.get();
-            self.pause(until, || self.moves.turns.ended.get() != ended).await;
+            let until = match busy {
+                None if !waiting.is_later(devices) => return,
+                None => Nanos::MAX,
+                Some(until) => until,
+            };
+            if self.rt.now() >= overdue {
+                turns.overdue.borrow_mut().insert(waiting.number, devices.to_vec());
+            }
+            // An idle device always has room for one request, and the first overdue task waits for no other
+            // task, so every wait ends.
+            let ended = turns.ended.get();
+            let look_again = if self.rt.now() < overdue { until.min(overdue) } else { until };
+            self.pause(look_again, || turns.ended.get() != ended).await;
         }
     }
 

@@ -332,15 +332,20 @@ impl Test {
 impl std::fmt::Display for Bound {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Bound::AtLeast(least) => write!(f, "at least {least}"),
-            Bound::AtMost(most) => write!(f, "at most {most}"),
-            Bound::MoreThan(least) => write!(f, "more than {least}"),
-            Bound::LessThan(most) => write!(f, "less than {most}"),
-            Bound::Between(low, high) => write!(f, "{low} to {high}"),
+            Bound::AtLeast(least) => write!(f, "at least {}", rounded(*least)),
+            Bound::AtMost(most) => write!(f, "at most {}", rounded(*most)),
+            Bound::MoreThan(least) => write!(f, "more than {}", rounded(*least)),
+            Bound::LessThan(most) => write!(f, "less than {}", rounded(*most)),
+            Bound::Between(low, high) => write!(f, "{} to {}", rounded(*low), rounded(*high)),
             Bound::Near(part) => write!(f, "within {} % of it", (part * 100.0).round()),
             Bound::Shown => f.write_str("-"),
         }
     }
+}
+
+/// Rounds a bound for display: 1.475 for 1.4749999999999999.
+fn rounded(bound: f64) -> f64 {
+    (bound * 1e6).round() / 1e6
 }
 
 impl std::fmt::Display for Published {

@@ -98,6 +98,7 @@ fn reason(judged: &Judged, ruling: Ruling, number: &Number, system: &str) -> Str
     parts.extend(judged.why.clone());
     let other = |number: &Number| format!("another run: {}: {}", number.quantity, number.ours_shown());
     parts.extend(judged.instead.iter().map(other));
+    let parts: Vec<&str> = parts.iter().map(|part| part.trim_end_matches('.')).collect();
     parts.join(". ")
 }
 

@@ -100,6 +100,40 @@ fn blocked_drain_leaves_no_dirty_or_stale_spans() {
     world.halt();
 }
 
+/// All of a lost device's extents in dirty spans were stale. Once the drain had copied them from the other
+/// device, the resync copied them once more.
+#[test]
+fn copies_made_for_lost_device_need_no_resync() {
+    let world = World::new(650);
+    let disks = [disk(&world, true), disk(&world, false), disk(&world, false)];
+    let rt = world.clone();
+    world.block_on(async move {
+        let stripe = "stripe".to_owned();
+        let made = CreateOptions { copies: 2, size: Some(MIB * 4), policy: stripe, ..options(1) };
+        create(&sound(&disks), &made).await.unwrap();
+        let volume = open(&rt, disks.to_vec()).await;
+        let arena = Arena::new(MIB * 2);
+        for at in 0..4 {
+            volume.write(MIB * at, &filled(&arena, MIB, at as u8 + 1), Durability::Fua).await.unwrap();
+        }
+        volume.fail_device(LAST).await.unwrap();
+        assert_ne!(volume.status().behind, Bytes::ZERO);
+        volume.remove_device(LAST).await.unwrap();
+        wait_until_removed(&rt, &volume).await;
+        rt.sleep(Nanos::from_secs(60)).await;
+        let status = volume.status();
+        assert_eq!((status.behind, status.background.resynced_bytes), (Bytes::ZERO, 0));
+        assert!(status.background.migrated_bytes > 0);
+        volume.fail_device(DeviceId(1)).await.unwrap();
+        for at in 0..4 {
+            let buf = filled(&arena, MIB, 0);
+            volume.read(MIB * at, &buf).await.unwrap();
+            assert!(buf.with_bytes(|bytes| bytes.iter().all(|&byte| byte == at as u8 + 1)));
+        }
+    });
+    world.halt();
+}
+
 /// Extents of a lost device receive a second copy elsewhere, and no extent stays degraded.
 #[test]
 fn removal_of_lost_device_restores_two_copies() {

@@ -1,0 +1,65 @@
+//! Copies that were reproduced for a lost device.
+//!
+//! The stale ranges of such an extent describe the lost copy, not the new copy, which is whole. But a crash
+//! before the next commit restores the map entry with the lost copy. The ranges therefore stay until the map
+//! is durable, and then end without a resync. Meanwhile the extent is watched: a guest's write may miss a
+//! copy, and only a resync knows what the copy lacks.
+
+use crate::Result;
+use crate::core::Core;
+use crate::map::Other;
+use braid_base::{Bytes, ExtentId};
+use braid_policy::Origin;
+use braid_runtime::{Device, Mode, Runtime};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+/// Extents with a reproduced copy that the map does not name durably yet, and the doubts of their spans before
+/// the copy.
+#[derive(Default)]
+pub(crate) struct Reproduced {
+    extents: RefCell<BTreeMap<ExtentId, u32>>,
+}
+
+impl Reproduced {
+    /// True if the stale ranges of an extent end without a resync.
+    pub fn contains(&self, extent: ExtentId) -> bool {
+        self.extents.borrow().contains_key(&extent)
+    }
+}
+
+impl<R: Runtime, D: Device> Core<R, D> {
+    /// Notes a reproduced copy. The caller holds the extent's lock, and the map names the copy.
+    pub fn note_reproduced(&self, extent: ExtentId, doubts: u32) {
+        if self.state.borrow_mut().watch(extent) {
+            self.moves.reproduced.extents.borrow_mut().insert(extent, doubts);
+        }
+    }
+
+    /// Makes the reproduced copies durable, and ends their stale ranges.
+    pub async fn settle_reproduced(&self) -> Result<()> {
+        let reproduced = &self.moves.reproduced.extents;
+        if reproduced.borrow().is_empty() {
+            return Ok(());
+        }
+        let states = self.devices.changes();
+        let committed = self.commit(Origin::Background).await;
+        while let Some((extent, doubts)) = { reproduced.borrow_mut().pop_first() } {
+            let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
+            let is_disturbed = self.state.borrow_mut().unwatch(extent);
+            let is_same = committed.is_ok() && self.devices.changes() == states && !is_disturbed;
+            if is_same && self.are_both_current(extent) {
+                let (span, range) = (self.shape.span_of(extent), self.shape.bytes_of(extent));
+                self.state.borrow_mut().behind.copied(span, range, doubts);
+            }
+        }
+        committed.map(drop)
+    }
+
+    /// True if the map names two written copies of an extent, and a crash would restore none other.
+    fn are_both_current(&self, extent: ExtentId) -> bool {
+        let entry = self.state.borrow().map.get(extent);
+        let is_there = matches!(self.copies_of(extent, &entry).other, Other::Behind(_) | Other::Equal(_));
+        is_there && !self.is_older_needed(extent, &(Bytes::ZERO..self.shape.extent_size))
+    }
+}
