@@ -62,7 +62,10 @@ pub(crate) fn open(path: &Path, access: Access, permission: Permission) -> io::R
         return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
     }
     let direct = if access == Access::Direct { libc::O_DIRECT } else { 0 };
-    let exclusive = if is_block_device { libc::O_EXCL } else { 0 };
+    // Only for writing: before Linux 6.4 a ring releases a closed device a second late, and a daemon reads each
+    // device before it opens the device for writing.
+    let claims = is_block_device && permission == Permission::ReadWrite;
+    let exclusive = if claims { libc::O_EXCL } else { 0 };
     let mut options = OpenOptions::new();
     options
         .read(true)
@@ -225,13 +228,14 @@ pub fn lock_patiently(file: &File, operation: FlockOperation) -> io::Result<()> 
     Ok(rustix::fs::flock(file, operation)?)
 }
 
-/// Opens a file. Retries a busy block device as long as a lock: the kernel closes the devices of an ended
-/// process with an io_uring after the end, and their locks tell of that process.
+/// Opens a file. Retries a busy block device for three seconds: before Linux 6.4 a ring releases a device a
+/// second after its closing. Retries longer while the locks of the device tell of an ended process, as in
+/// [`lock_patiently`].
 fn open_patiently(options: &OpenOptions, path: &Path) -> io::Result<File> {
     for attempt in 1..DEAD_TRIES {
         match options.open(path) {
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
-                if attempt >= TRIES && !holders_let_go(rustix::fs::stat(path)) {
+                if attempt >= CLAIM_TRIES && !holders_let_go(rustix::fs::stat(path)) {
                     break;
                 }
                 thread::sleep(PAUSE);
@@ -243,10 +247,11 @@ fn open_patiently(options: &OpenOptions, path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-/// Pause between two tries, number of tries, and number of tries while the holder of the lock is dead or of
-/// udev: at most half a minute.
+/// Pause between two tries, number of tries for a lock, for the claim of a block device, and for both while the
+/// holder of the lock is dead or of udev: at most half a minute.
 pub(crate) const PAUSE: Duration = Duration::from_millis(20);
 const TRIES: u32 = 25;
+const CLAIM_TRIES: u32 = 150;
 const DEAD_TRIES: u32 = 1_500;
 
 /// True if `/proc/locks` shows holders of a lock on the file, and each has ended or is a process of udev. False
