@@ -62,8 +62,8 @@ pub(crate) fn open(path: &Path, access: Access, permission: Permission) -> io::R
         return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
     }
     let direct = if access == Access::Direct { libc::O_DIRECT } else { 0 };
-    // Only for writing: before Linux 6.4 a ring releases a closed device a second late, and a daemon reads each
-    // device before it opens the device for writing.
+    // Only for writing: before Linux 6.4 a ring releases a closed device a second late, and a daemon reads
+    // each device before it opens the device for writing.
     let claims = is_block_device && permission == Permission::ReadWrite;
     let exclusive = if claims { libc::O_EXCL } else { 0 };
     let mut options = OpenOptions::new();
@@ -150,8 +150,8 @@ fn busy(path: &Path) -> io::Error {
 
 /// Takes the advisory lock that every daemon takes; readers share the lock. udev opens each device that was
 /// closed after writing and holds its lock for a moment, on a busy machine for seconds. The kernel releases
-/// the lock of a killed process with an io_uring only some time after the kill. Hence many tries if the holder
-/// is udev or dead.
+/// the lock of a killed process with an io_uring only some time after the kill. Hence many tries if the
+/// holder is udev or dead.
 fn lock(path: &Path, file: &File, permission: Permission) -> io::Result<()> {
     let operation = match permission {
         Permission::ReadWrite => FlockOperation::NonBlockingLockExclusive,
@@ -207,9 +207,9 @@ fn take(path: &Path, file: &File, operation: FlockOperation) -> io::Result<()> {
 }
 
 /// Takes a lock with `operation`, a form that does not wait, but retries. Retries for half a second, and as
-/// long as the processes that hold the lock are dead or are udev's, at most half a minute. The kernel releases
-/// the locks of a killed process with a delay, and udev reads a device under its lock, for seconds on a busy
-/// machine.
+/// long as the processes that hold the lock are dead or are udev's, at most half a minute. The kernel
+/// releases the locks of a killed process with a delay, and udev reads a device under its lock, for seconds
+/// on a busy machine.
 ///
 /// # Errors
 /// `WouldBlock` if another process holds the lock; errors of `flock`.
@@ -247,15 +247,15 @@ fn open_patiently(options: &OpenOptions, path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-/// Pause between two tries, number of tries for a lock, for the claim of a block device, and for both while the
-/// holder of the lock is dead or of udev: at most half a minute.
+/// Pause between two tries, number of tries for a lock, for the claim of a block device, and for both while
+/// the holder of the lock is dead or of udev: at most half a minute.
 pub(crate) const PAUSE: Duration = Duration::from_millis(20);
 const TRIES: u32 = 25;
 const CLAIM_TRIES: u32 = 150;
 const DEAD_TRIES: u32 = 1_500;
 
-/// True if `/proc/locks` shows holders of a lock on the file, and each has ended or is a process of udev. False
-/// if the holders are unknown.
+/// True if `/proc/locks` shows holders of a lock on the file, and each has ended or is a process of udev.
+/// False if the holders are unknown.
 fn holders_let_go(file: rustix::io::Result<rustix::fs::Stat>) -> bool {
     let Ok(found) = file else { return false };
     let (major, minor) = (rustix::fs::major(found.st_dev), rustix::fs::minor(found.st_dev));

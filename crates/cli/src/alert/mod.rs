@@ -12,7 +12,7 @@ use crate::output::Output;
 use crate::trace::record::catch_signals;
 use braid_control::{Error, ErrorKind, Result, StateDir, VolumeName, volume_report};
 use clap::Args;
-use program::Program;
+use program::AlertProgram;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -44,7 +44,7 @@ JSON, a line for each event: name, event, device, level, begins, message.")]
 pub struct Arguments {
     /// Names of volumes [default: all volumes of this machine]
     name: Vec<VolumeName>,
-    /// Program to run for each event
+    /// AlertProgram to run for each event
     #[arg(long, value_name = "PROGRAM")]
     run: Option<PathBuf>,
     /// Seconds between two questions to a daemon
@@ -63,7 +63,7 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
         let problem = format!("there is no volume '{unknown}' on this machine: see braid status");
         return Err(Error::new(ErrorKind::Invalid, problem));
     }
-    let program = arguments.run.as_deref().map(Program::start).transpose()?;
+    let program = arguments.run.as_deref().map(AlertProgram::start).transpose()?;
     let (mut watch, start) = (Watch::default(), Instant::now());
     let mut next = start;
     while !told_to_end.load(Ordering::Relaxed) {

@@ -15,17 +15,17 @@ const LONGEST: Duration = Duration::from_secs(60);
 const MOST_WAITING: usize = 1000;
 
 /// The thread that runs the program.
-pub struct Program {
+pub struct AlertProgram {
     events: Option<SyncSender<Event>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Program {
+impl AlertProgram {
     /// Starts the thread.
     ///
     /// # Errors
     /// `Invalid` if the program is no executable file.
-    pub fn start(path: &Path) -> Result<Program> {
+    pub fn start(path: &Path) -> Result<AlertProgram> {
         let shown = path.display();
         let path = path.canonicalize().map_err(|error| Error::io(format!("program {shown}"), &error))?;
         if rustix::fs::access(&path, rustix::fs::Access::EXEC_OK).is_err() || !path.is_file() {
@@ -36,7 +36,7 @@ impl Program {
         }
         let (events, waiting) = sync_channel(MOST_WAITING);
         let thread = std::thread::spawn(move || run_all(&path, &waiting));
-        Ok(Program { events: Some(events), thread: Some(thread) })
+        Ok(AlertProgram { events: Some(events), thread: Some(thread) })
     }
 
     /// Runs the program for an event, after all earlier events.
@@ -49,7 +49,7 @@ impl Program {
 }
 
 /// Waits for the runs of all told events.
-impl Drop for Program {
+impl Drop for AlertProgram {
     fn drop(&mut self) {
         drop(self.events.take());
         if let Some(thread) = self.thread.take()

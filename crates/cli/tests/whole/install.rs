@@ -77,6 +77,45 @@ fn installed_files_work_and_uninstall_keeps_only_configurations() {
     assert!(ended.status != 0 && ended.stderr.contains("nothing is installed"), "{ended:?}");
 }
 
+/// Installation, removal and a boot: `make boot-test`.
+#[test]
+fn debian_package_has_the_program_its_units_and_dependencies() {
+    if !have(&["make", "git", "dpkg-deb", "dpkg-shlibdeps"]) {
+        return;
+    }
+    let machine = Machine::new();
+    let target = machine.path("target");
+    std::fs::create_dir(&target).unwrap();
+    let mut deb = Command::new("make");
+    deb.current_dir(root()).args(["-s", "deb"]).env("BRAID", env!("CARGO_BIN_EXE_braid"));
+    deb.env("CARGO_TARGET_DIR", &target).env("DEBIAN_VERSION", "0.1.0~test").env("DEBEMAIL", "a@example.org");
+    // The program of a test is large.
+    deb.env("DPKG_DEB_COMPRESSOR_TYPE", "none").env_remove("MAKEFLAGS").env_remove("DESTDIR");
+    let made = run(deb);
+    assert_eq!(made.status, 0, "{made:?}");
+    let package = made.stdout.trim();
+    let ask = |words: &[&str]| {
+        let mut command = Command::new("dpkg-deb");
+        command.args(words);
+        let ended = run(command);
+        assert_eq!(ended.status, 0, "{words:?}: {ended:?}");
+        ended.stdout
+    };
+    let files = ask(&["--contents", package]);
+    for file in [
+        " ./usr/bin/braid\n",
+        " ./usr/lib/systemd/system/braid@.service\n",
+        " ./usr/share/man/man1/braid-create.1.gz\n",
+        " ./usr/share/doc/braid/copyright\n",
+        " ./etc/braid/\n",
+    ] {
+        assert!(files.contains(file), "{file:?} in {files}");
+    }
+    assert!(!files.contains("/usr/local/"), "{files}");
+    assert_eq!(ask(&["--field", package, "Version"]).trim(), "0.1.0~test");
+    assert!(ask(&["--field", package, "Depends"]).contains("libc6"));
+}
+
 /// systemd itself reads the units, without being the init system of this machine.
 #[test]
 fn systemd_accepts_the_units_and_their_sandbox() {

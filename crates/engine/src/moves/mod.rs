@@ -26,7 +26,6 @@ use braid_runtime::{Device, Runtime, join_all};
 use drains::Drains;
 use pace::Pace;
 use progress::Progress;
-use reproduced::Reproduced;
 use runs::{MigrationRun, MoveTask, Queue};
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -71,8 +70,6 @@ pub(crate) struct Moves {
     pub incomplete: Cell<bool>,
     /// Devices to be removed.
     pub drains: Drains,
-    /// Copies made for a lost device.
-    pub reproduced: Reproduced,
     /// Stale bytes at which the plan's policy is asked again. Set only while no move of the plan is left.
     pub wake_at: Cell<Option<Bytes>>,
     /// Source of random places for probes.
@@ -93,7 +90,6 @@ impl Moves {
             resynced: Cell::new(false),
             incomplete: Cell::new(superblock.copies > 1),
             drains: Drains::of(superblock),
-            reproduced: Reproduced::default(),
             wake_at: Cell::new(None),
             probe_rng: RefCell::new(Rng::new(superblock.epoch)),
         }

@@ -11,40 +11,24 @@ use crate::map::Other;
 use braid_base::{Bytes, ExtentId};
 use braid_policy::Origin;
 use braid_runtime::{Device, Mode, Runtime};
-use std::cell::RefCell;
-use std::collections::BTreeMap;
-
-/// Extents with a reproduced copy that the map does not name durably yet, and the doubts of their spans before
-/// the copy.
-#[derive(Default)]
-pub(crate) struct Reproduced {
-    extents: RefCell<BTreeMap<ExtentId, u32>>,
-}
-
-impl Reproduced {
-    /// True if the stale ranges of an extent end without a resync.
-    pub fn contains(&self, extent: ExtentId) -> bool {
-        self.extents.borrow().contains_key(&extent)
-    }
-}
 
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Notes a reproduced copy. The caller holds the extent's lock, and the map names the copy.
     pub fn note_reproduced(&self, extent: ExtentId, doubts: u32) {
         if self.state.borrow_mut().watch(extent) {
-            self.moves.reproduced.extents.borrow_mut().insert(extent, doubts);
+            self.moves.drains.reproduced.note(extent, doubts);
         }
     }
 
     /// Makes the reproduced copies durable, and ends their stale ranges.
     pub async fn settle_reproduced(&self) -> Result<()> {
-        let reproduced = &self.moves.reproduced.extents;
-        if reproduced.borrow().is_empty() {
+        let reproduced = &self.moves.drains.reproduced;
+        if reproduced.is_empty() {
             return Ok(());
         }
         let states = self.devices.changes();
         let committed = self.commit(Origin::Background).await;
-        while let Some((extent, doubts)) = { reproduced.borrow_mut().pop_first() } {
+        while let Some((extent, doubts)) = reproduced.take_first() {
             let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
             let is_disturbed = self.state.borrow_mut().unwatch(extent);
             let is_same = committed.is_ok() && self.devices.changes() == states && !is_disturbed;

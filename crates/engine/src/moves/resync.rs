@@ -323,7 +323,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let (mut at, mut all, mut failed) = (piece.start, true, None);
         while at < piece.end {
             if self.state.borrow().suspect.contains(&span) {
-                // Another device has failed since: extra copies of its bytes go before the span becomes clean.
+                // Another device has failed since: extra copies of its bytes go first.
                 return Ok(false);
             }
             let doubts = self.state.borrow().behind.doubts(span);
@@ -342,7 +342,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 match copies.other {
                     // Another task has copied the range.
                     _ if !is_behind => {}
-                    _ if self.moves.reproduced.contains(extent) => return Ok(false),
+                    _ if self.moves.drains.reproduced.contains(extent) => return Ok(false),
                     Other::Away => return Ok(false),
                     // Epochs have begun since.
                     Other::Behind(target) if self.is_image(self.device_of(target)) => return Ok(false),

@@ -1,10 +1,9 @@
 //! Declared time of experiments: seconds of processor time of one seed. The seconds predict the time of a run
 //! and limit its number of seeds; no other figure depends on their accuracy.
 //!
-//! The values are rough. Some were measured at 8678da4, before the settings `as-published`, and some in
-//! groups divided by the number of simulations. For other experiments, runs of a twentieth were measured on a
-//! shared core, which gives a lower bound. Values marked `~` are the number of simulations times the mean of
-//! the paper. A run keeps the time of each seed (`seconds` in the files of `lab-results`).
+//! The shortest of three seeds, of 7b028539, on a shared EPYC with both processors in use. A run keeps the
+//! time of each seed (`seconds` in the files of `lab-results`). Experiments with the same simulations share
+//! them in one run, so all together take less: figures 5 to 8 of `exclusive` are parts of figure 9.
 
 /// Seconds of one seed of an experiment; `None` for an unlisted experiment, such as one from a file.
 pub fn seconds(id: &str) -> Option<f64> {
@@ -12,85 +11,85 @@ pub fn seconds(id: &str) -> Option<f64> {
 }
 
 const SECONDS: &[(&str, f64)] = &[
-    ("wardrop/fig1", 12.4), // ~
-    ("wardrop/fig5", 21.0), // ~
-    ("wardrop/fig6", 18.4), // ~
-    ("wardrop/fig7", 18.4), // ~
-    ("wardrop/fig8", 15.8), // ~
-    ("wardrop/fig9", 9.0),
-    ("wardrop/table3", 6.0),
-    ("wardrop/fig10", 23.6),     // ~
-    ("wardrop/fig11", 23.6),     // ~
-    ("wardrop/page-cache", 6.8), // ~
-    ("pass/table1", 8.6),
-    ("pass/fig1", 25.0),
-    ("pass/fig2", 17.8), // ~
-    ("pass/fig3", 28.7), // ~
-    ("pass/fig4", 39.0),
-    ("pass/table2", 23.6), // ~
-    ("pass/fig5", 25.3),   // ~
-    ("pass/span50", 20.2), // ~
-    ("pass/span90", 20.2), // ~
-    ("hystor/patterns", 14.8),
-    ("hystor/metrics-email", 10.0),    // ~
-    ("hystor/metrics-postmark", 10.0), // ~
-    ("hystor/metrics-tpcc", 10.0),     // ~
-    ("hystor/metrics-netapp", 10.0),   // ~
-    ("hystor/metrics-dbench", 10.0),   // ~
-    ("hystor/postmark", 22.0),
-    ("hystor/email", 2.7),
-    ("hystor/tpch", 35.7),
-    ("hystor/metadata", 11.7), // ~
-    ("hystor/scrub", 2.0),
-    ("hystor/chunk", 2.7),
-    ("exclusive/fig5", 92.0),
-    ("exclusive/fig6", 92.0), // ~
-    ("exclusive/fig7", 92.0),
-    ("exclusive/fig8", 92.0),         // ~
-    ("exclusive/fig9", 383.3),        // ~
-    ("exclusive/fig10", 184.0),       // ~
-    ("exclusive/dram", 50.0),         // ~
-    ("exclusive/drift", 50.0),        // ~
-    ("working-set/fig1-writes", 1.9), // ~
-    ("working-set/fig1-reads", 0.6),
-    ("working-set/model", 2.4),
-    ("working-set/fig3-db2", 5.6), // ~
-    ("working-set/fig3-web", 12.0),
-    ("working-set/seeks-db2", 5.6),         // ~
-    ("working-set/seeks-web", 5.6),         // ~
-    ("working-set/fig4-db2", 9.8),          // ~
-    ("working-set/fig4-web", 9.8),          // ~
-    ("working-set/fig5-db2", 11.2),         // ~
-    ("working-set/fig5-web", 11.2),         // ~
-    ("working-set/checkpoint", 3.8),        // ~
-    ("working-set/guests", 2.8),            // ~
-    ("working-set/wear", 5.6),              // ~
-    ("working-set/nodes-fig1-writes", 1.9), // ~
-    ("working-set/nodes-fig1-reads", 1.9),  // ~
-    ("working-set/nodes-fig3-db2", 2.8),    // ~
-    ("working-set/nodes-fig3-web", 2.8),    // ~
-    ("working-set/nodes-seeks-db2", 2.8),   // ~
-    ("working-set/nodes-seeks-web", 2.8),   // ~
-    ("working-set/nodes-fig4-db2", 9.8),    // ~
-    ("working-set/nodes-fig4-web", 9.8),    // ~
-    ("working-set/nodes-fig5-db2", 11.2),   // ~
-    ("working-set/nodes-fig5-web", 11.2),   // ~
-    ("working-set/nodes-checkpoint", 5.6),  // ~
-    ("wardrop/worn", 5.0),                  // ~
-    ("orthus/disks", 20.0),                 // ~
-    ("orthus/load", 20.0),                  // ~
-    ("colloid/disks", 20.0),                // ~
-    ("colloid/load", 20.0),                 // ~
-    ("most/disks", 20.0),                   // ~
-    ("most/reads", 20.0),                   // ~
-    ("most/writes", 20.0),                  // ~
-    ("matrix/dbench", 60.0),                // ~
-    ("matrix/netapp", 60.0),                // ~
-    ("matrix/postmark", 60.0),              // ~
-    ("matrix/tpcc", 60.0),                  // ~
-    ("matrix/email", 60.0),                 // ~
-    ("matrix/financial1", 60.0),            // ~
-    ("matrix/financial2", 60.0),            // ~
-    ("matrix/db2", 60.0),                   // ~
-    ("matrix/web", 60.0),                   // ~
+    ("wardrop/fig1", 8.3),
+    ("wardrop/fig5", 30.2),
+    ("wardrop/fig6", 49.5),
+    ("wardrop/fig7", 44.3),
+    ("wardrop/fig8", 38.5),
+    ("wardrop/fig9", 28.2),
+    ("wardrop/table3", 8.4),
+    ("wardrop/fig10", 20.7),
+    ("wardrop/fig11", 9.2),
+    ("wardrop/page-cache", 22.3),
+    ("pass/table1", 8.4),
+    ("pass/fig1", 83.9),
+    ("pass/fig2", 20.9),
+    ("pass/fig3", 81.7),
+    ("pass/fig4", 75.9),
+    ("pass/table2", 35.3),
+    ("pass/fig5", 263.7),
+    ("pass/span50", 106.5),
+    ("pass/span90", 137.2),
+    ("hystor/patterns", 6.1),
+    ("hystor/metrics-email", 2.6),
+    ("hystor/metrics-postmark", 57.0),
+    ("hystor/metrics-tpcc", 3.9),
+    ("hystor/metrics-netapp", 48.0),
+    ("hystor/metrics-dbench", 21.9),
+    ("hystor/postmark", 65.7),
+    ("hystor/email", 1.3),
+    ("hystor/tpch", 9.3),
+    ("hystor/metadata", 66.5),
+    ("hystor/scrub", 0.8),
+    ("hystor/chunk", 1.2),
+    ("exclusive/fig5", 158.2),
+    ("exclusive/fig6", 129.5),
+    ("exclusive/fig7", 80.8),
+    ("exclusive/fig8", 168.2),
+    ("exclusive/fig9", 565.0),
+    ("exclusive/fig10", 273.6),
+    ("exclusive/dram", 102.8),
+    ("exclusive/drift", 85.0),
+    ("working-set/fig1-writes", 11.1),
+    ("working-set/fig1-reads", 1.0),
+    ("working-set/model", 4.2),
+    ("working-set/fig3-db2", 6.8),
+    ("working-set/fig3-web", 10.7),
+    ("working-set/seeks-db2", 7.1),
+    ("working-set/seeks-web", 14.5),
+    ("working-set/fig4-db2", 6.9),
+    ("working-set/fig4-web", 12.9),
+    ("working-set/fig5-db2", 7.6),
+    ("working-set/fig5-web", 13.1),
+    ("working-set/checkpoint", 4.1),
+    ("working-set/guests", 1.2),
+    ("working-set/wear", 10.9),
+    ("working-set/nodes-fig1-writes", 6.3),
+    ("working-set/nodes-fig1-reads", 0.6),
+    ("working-set/nodes-fig3-db2", 2.6),
+    ("working-set/nodes-fig3-web", 5.1),
+    ("working-set/nodes-seeks-db2", 4.4),
+    ("working-set/nodes-seeks-web", 7.9),
+    ("working-set/nodes-fig4-db2", 8.9),
+    ("working-set/nodes-fig4-web", 28.7),
+    ("working-set/nodes-fig5-db2", 18.7),
+    ("working-set/nodes-fig5-web", 34.5),
+    ("working-set/nodes-checkpoint", 11.3),
+    ("wardrop/worn", 9.8),
+    ("orthus/disks", 73.6),
+    ("orthus/load", 102.6),
+    ("colloid/disks", 13.5),
+    ("colloid/load", 4.7),
+    ("most/disks", 46.8),
+    ("most/reads", 34.6),
+    ("most/writes", 37.3),
+    ("matrix/dbench", 35.6),
+    ("matrix/netapp", 38.7),
+    ("matrix/postmark", 48.9),
+    ("matrix/tpcc", 5.2),
+    ("matrix/email", 5.6),
+    ("matrix/financial1", 128.3),
+    ("matrix/financial2", 76.0),
+    ("matrix/db2", 167.4),
+    ("matrix/web", 404.8),
 ];
