@@ -33,7 +33,7 @@ uninstall: ## remove what `make install` installed; configurations and volumes s
 deb: ## a Debian package of what `make build` made; needs dpkg-dev
 	@scripts/deb
 
-boot-test: ## the package in a virtual machine: installed, rebooted, cut off, upgraded, purged; needs mmdebstrap, qemu-system-x86
+boot-test: ## the package in a virtual machine: installed, rebooted, killed, upgraded, purged; needs mmdebstrap, qemu-system-x86
 	@scripts/boot-test
 
 crash: ## the long campaign of crashes and failing disks, SEEDS=n runs of each kind, counted

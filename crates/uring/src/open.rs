@@ -206,10 +206,9 @@ fn take(path: &Path, file: &File, operation: FlockOperation) -> io::Result<()> {
     })
 }
 
-/// Takes a lock with `operation`, a form that does not wait, but retries. Retries for half a second, and as
-/// long as the processes that hold the lock are dead or are udev's, at most half a minute. The kernel
-/// releases the locks of a killed process with a delay, and udev reads a device under its lock, for seconds
-/// on a busy machine.
+/// Takes a lock with `operation`, a form that does not wait, but retries. Retries for half a second; for five
+/// if udev holds the lock, which reads a device for seconds on a busy machine; and for half a minute if the
+/// holders are dead, since the kernel releases the locks of a killed process with a delay.
 ///
 /// # Errors
 /// `WouldBlock` if another process holds the lock; errors of `flock`.
@@ -217,7 +216,7 @@ pub fn lock_patiently(file: &File, operation: FlockOperation) -> io::Result<()> 
     for attempt in 0..DEAD_TRIES {
         match rustix::fs::flock(file, operation) {
             Ok(()) => return Ok(()),
-            Err(Errno::WOULDBLOCK) if attempt < TRIES || holders_let_go(rustix::fs::fstat(file)) => {
+            Err(Errno::WOULDBLOCK) if attempt < TRIES || holders_let_go(rustix::fs::fstat(file), attempt) => {
                 thread::sleep(PAUSE);
             }
             Err(Errno::WOULDBLOCK) => break,
@@ -228,14 +227,14 @@ pub fn lock_patiently(file: &File, operation: FlockOperation) -> io::Result<()> 
     Ok(rustix::fs::flock(file, operation)?)
 }
 
-/// Opens a file. Retries a busy block device for three seconds: before Linux 6.4 a ring releases a device a
+/// Opens a file. Retries a busy block device for two seconds: before Linux 6.4 a ring releases a device a
 /// second after its closing. Retries longer while the locks of the device tell of an ended process, as in
 /// [`lock_patiently`].
 fn open_patiently(options: &OpenOptions, path: &Path) -> io::Result<File> {
     for attempt in 1..DEAD_TRIES {
         match options.open(path) {
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
-                if attempt >= CLAIM_TRIES && !holders_let_go(rustix::fs::stat(path)) {
+                if attempt >= CLAIM_TRIES && !holders_let_go(rustix::fs::stat(path), attempt) {
                     break;
                 }
                 thread::sleep(PAUSE);
@@ -247,23 +246,26 @@ fn open_patiently(options: &OpenOptions, path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-/// Pause between two tries, number of tries for a lock, for the claim of a block device, and for both while
-/// the holder of the lock is dead or of udev: at most half a minute.
+/// Pause between two tries; tries for a lock, for the claim of a block device, and for both while udev or a
+/// dead process holds the lock.
 pub(crate) const PAUSE: Duration = Duration::from_millis(20);
 const TRIES: u32 = 25;
-const CLAIM_TRIES: u32 = 150;
+const CLAIM_TRIES: u32 = 100;
+const UDEV_TRIES: u32 = 250;
 const DEAD_TRIES: u32 = 1_500;
 
-/// True if `/proc/locks` shows holders of a lock on the file, and each has ended or is a process of udev.
-/// False if the holders are unknown.
-fn holders_let_go(file: rustix::io::Result<rustix::fs::Stat>) -> bool {
+/// True if `/proc/locks` shows holders of a lock on the file, and each has ended or, in the first
+/// [`UDEV_TRIES`] attempts, is a process of udev. False if the holders are unknown.
+fn holders_let_go(file: rustix::io::Result<rustix::fs::Stat>, attempt: u32) -> bool {
     let Ok(found) = file else { return false };
     let (major, minor) = (rustix::fs::major(found.st_dev), rustix::fs::minor(found.st_dev));
     let identity = format!("{major:02x}:{minor:02x}:{}", found.st_ino);
     let Ok(locks) = std::fs::read_to_string("/proc/locks") else { return false };
     let mut holders = locks.lines().filter_map(|line| flock_holder(line, &identity)).peekable();
     let lets_go = |process: &str| match process.parse() {
-        Ok(number @ 1..) => Pid::from_raw(number).is_some_and(has_ended) || is_of_udev(number),
+        Ok(number @ 1..) => {
+            Pid::from_raw(number).is_some_and(has_ended) || attempt < UDEV_TRIES && is_of_udev(number)
+        }
         // A process of another PID namespace.
         _ => false,
     };
@@ -369,6 +371,7 @@ mod tests {
         let file = File::create(&device).unwrap();
         let mut holder = std::process::Command::new(&udev).arg(&device).args(["sleep", "2"]).spawn().unwrap();
         while rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            assert!(holder.try_wait().unwrap().is_none(), "flock does not hold the lock");
             rustix::fs::flock(&file, FlockOperation::Unlock).unwrap();
         }
         lock_patiently(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
@@ -378,8 +381,8 @@ mod tests {
     #[test]
     fn lock_of_living_process_is_not_reported_dead() {
         let file = tempfile::tempfile().unwrap();
-        assert!(!holders_let_go(rustix::fs::fstat(&file)));
+        assert!(!holders_let_go(rustix::fs::fstat(&file), 0));
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
-        assert!(!holders_let_go(rustix::fs::fstat(&file)));
+        assert!(!holders_let_go(rustix::fs::fstat(&file), 0));
     }
 }

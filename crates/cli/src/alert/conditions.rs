@@ -1,7 +1,7 @@
 //! Conditions of a volume that need its owner, from one report.
 
 use braid_base::Bytes;
-use braid_control::{DeviceReport, RestingReport, StatusReport, VolumeReport};
+use braid_control::{DeviceReport, RestingReport, Result, StatusReport, VolumeReport};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -44,19 +44,36 @@ pub struct Condition {
 /// Conditions by identity.
 pub type Conditions = BTreeMap<Key, Condition>;
 
+/// What a report, or its failure, says about the conditions of a volume.
+pub struct Findings {
+    /// The conditions that it shows.
+    pub conditions: Conditions,
+    /// True if it shows all conditions of a served volume. Otherwise earlier ones of this kind may last.
+    pub is_of_served: bool,
+}
+
+/// Kinds that a report can show without an answer of the daemon.
+pub const UNSERVED: [&str; 3] = [NO_ANSWER, DAEMON_DIED, "dead-mount"];
+pub const NO_ANSWER: &str = "no-answer";
+pub const DAEMON_DIED: &str = "daemon-died";
+
 /// Returns the conditions of a report. An SSD with fewer than `life_days` days to live is a condition.
-pub fn of(report: &VolumeReport, life_days: f64) -> Conditions {
+/// `waiting` tells why a daemon without guests cannot end.
+pub fn of(report: &Result<VolumeReport>, waiting: Option<String>, life_days: f64) -> Findings {
     let mut found = Found(Conditions::new());
     match report {
-        VolumeReport::Served(status) => {
+        Ok(VolumeReport::Served(status)) => {
             found.of_volume(status);
             status.devices.iter().for_each(|device| found.of_device(&status.name, device, life_days));
         }
-        VolumeReport::Silent(silent) if silent.is_opening() => {}
-        VolumeReport::Silent(silent) => found.add("no-answer", None, Level::Bad, silent.error.to_string()),
-        VolumeReport::Resting(resting) => found.of_rest(resting),
+        Ok(VolumeReport::Silent(silent)) if silent.is_opening() => {}
+        Ok(VolumeReport::Silent(silent)) => {
+            found.add(NO_ANSWER, None, Level::Bad, silent.error.to_string());
+        }
+        Ok(VolumeReport::Resting(resting)) => found.of_rest(resting, waiting),
+        Err(error) => found.add(NO_ANSWER, None, Level::Bad, error.to_string()),
     }
-    found.0
+    Findings { conditions: found.0, is_of_served: matches!(report, Ok(VolumeReport::Served(_))) }
 }
 
 struct Found(Conditions);
@@ -97,11 +114,10 @@ impl Found {
             let message = format!("a crash of the daemon loses unflushed writes: {failure}");
             self.add("pending-log-failed", None, Level::Warning, message);
         }
-        if let Some(away) = status.devices.iter().find(|device| device.class == "hdd" && is_away(device))
-            && status.dirty_bytes > 0
-        {
-            let (dirty, state) = (Bytes(status.dirty_bytes), &away.state);
-            let message = format!("{dirty} in the cache cannot be written back: {} is {state}", away.device);
+        let mut disks = status.devices.iter().filter(|device| device.class == "hdd").peekable();
+        if status.dirty_bytes > 0 && disks.peek().is_some() && disks.all(is_away) {
+            let dirty = Bytes(status.dirty_bytes);
+            let message = format!("{dirty} in the cache cannot be written back: no disk is in use");
             self.add("dirty-stuck", None, Level::Bad, message);
         }
         if status.over_committed_bytes > 0 {
@@ -118,7 +134,7 @@ impl Found {
             _ if is_away(device) => {
                 let kind = if state == "failed" { "device-failed" } else { "device-missing" };
                 let message = format!("{id} ({path}) is {state}{error}: see braid status {name}");
-                self.add(kind, Some(id), Level::Bad, message);
+                self.add(kind, Some(id), Level::Warning, message);
             }
             "slow" => {
                 let times = device.times_slower.map_or_else(
@@ -131,11 +147,11 @@ impl Found {
                 let message = format!("{id} ({path}) is being brought up to date");
                 self.add("device-returning", Some(id), Level::Warning, message);
             }
-            _ if device.errors > 0 => {
-                let message = format!("{id} ({path}): {} requests have failed{error}", device.errors);
-                self.add("device-errors", Some(id), Level::Warning, message);
-            }
             _ => {}
+        }
+        if device.errors > 0 && !is_away(device) {
+            let message = format!("{id} ({path}): {} requests have failed{error}", device.errors);
+            self.add("device-errors", Some(id), Level::Warning, message);
         }
         if let Some(days) = device.ssd_life_days.filter(|&days| days < life_days) {
             let message = format!("{id} ({path}) will be worn out in {days:.0} days at the present rate");
@@ -143,14 +159,16 @@ impl Found {
         }
     }
 
-    fn of_rest(&mut self, resting: &RestingReport) {
+    fn of_rest(&mut self, resting: &RestingReport, waiting: Option<String>) {
         let name = &resting.name;
-        if resting.is_attached_dead() {
+        if let Some(waiting) = waiting {
+            self.add(NO_ANSWER, None, Level::Bad, waiting);
+        } else if resting.is_attached_dead() {
             let message = format!("the daemon died, and its mounts fail: braid detach {name}");
             self.add("dead-mount", None, Level::Bad, message);
         } else if resting.ended_unclean {
-            let message = format!("the daemon died: braid serve {name}");
-            self.add("daemon-died", None, Level::Bad, message);
+            let verb = if resting.temporary { "forget" } else { "serve" };
+            self.add(DAEMON_DIED, None, Level::Bad, format!("the daemon died: braid {verb} {name}"));
         }
     }
 }
@@ -175,7 +193,9 @@ mod tests {
 
     fn kinds(devices: &[Value], differs: Value) -> Vec<(&'static str, Level)> {
         let report = VolumeReport::Served(Box::new(samples::status("cache", devices, differs)));
-        of(&report, 90.0).into_iter().map(|(key, condition)| (key.kind, condition.level)).collect()
+        let found = of(&Ok(report), None, 90.0);
+        assert!(found.is_of_served);
+        found.conditions.into_iter().map(|(key, condition)| (key.kind, condition.level)).collect()
     }
 
     #[test]
@@ -216,5 +236,27 @@ mod tests {
         assert_eq!(of_device(json!({ "errors": 1 }), json!({})), [("device-errors", Level::Warning)]);
         assert_eq!(of_device(json!({ "ssd_life_days": 89.0 }), json!({})), [("ssd-life", Level::Warning)]);
         assert_eq!(of_device(json!({ "ssd_life_days": 90.0 }), json!({})), []);
+    }
+
+    #[test]
+    fn failed_reports_and_dead_daemons_are_conditions_and_clean_stops_are_none() {
+        let rest = |differs: Value, waiting: Option<&str>| {
+            let mut value =
+                json!({ "name": "vault", "served": false, "uuid": "", "temporary": false, "devices": [] });
+            for (key, differing) in differs.as_object().unwrap() {
+                value[key] = differing.clone();
+            }
+            let resting: VolumeReport = serde_json::from_value(value).unwrap();
+            let found = of(&Ok(resting), waiting.map(str::to_owned), 90.0);
+            assert!(!found.is_of_served);
+            found.conditions.into_keys().map(|key| key.kind).collect::<Vec<_>>()
+        };
+        assert_eq!(rest(json!({}), None), [""; 0]);
+        assert_eq!(rest(json!({}), Some("it waits for d1")), [NO_ANSWER]);
+        assert_eq!(rest(json!({ "ended_unclean": true }), None), [DAEMON_DIED]);
+        assert_eq!(rest(json!({ "ended_unclean": true, "dead_mounts": ["/mnt"] }), None), ["dead-mount"]);
+        let error = braid_control::Error::new(braid_control::ErrorKind::Io, "the record is damaged");
+        let found = of(&Err(error), None, 90.0);
+        assert_eq!(found.conditions.into_keys().map(|key| key.kind).collect::<Vec<_>>(), [NO_ANSWER]);
     }
 }

@@ -10,11 +10,14 @@ mod watch;
 
 use crate::output::Output;
 use crate::trace::record::catch_signals;
-use braid_control::{Error, ErrorKind, Result, StateDir, VolumeName, volume_report};
+use braid_control::{Error, ErrorKind, Result, StateDir, VolumeName, volume_report, waiting};
 use clap::Args;
+use conditions::Findings;
 use program::AlertProgram;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 use watch::{Event, Watch};
 
@@ -32,19 +35,20 @@ Examples:
   braid alert vault --json >> events.json
 
 Events: device-failed, device-missing, device-slow, device-returning, device-errors (again after an hour),
-ssd-life, degraded, dirty-stuck (the cache has data, and the disk is gone), data-lost, flush-failed,
-no-answer, daemon-died, dead-mount, no-room, epoch-failed, apply-failed, device-lacking,
+ssd-life, degraded, dirty-stuck (the cache has data, and all disks are gone), data-lost, flush-failed,
+no-answer, daemon-died (for 30 s), dead-mount, no-room, epoch-failed, apply-failed, device-lacking,
 pending-log-failed.
 
 PROGRAM gets the event as its argument, and the environment variables BRAID_VOLUME, BRAID_EVENT,
 BRAID_DEVICE (d1; empty for a volume), BRAID_LEVEL (warning, bad), BRAID_STATE (begins, ends) and
-BRAID_MESSAGE. Runs follow one another; a run is killed after a minute.
+BRAID_MESSAGE; its standard output goes to standard error. Runs follow one another; a run is killed
+after a minute, and 30 s after the end of this command.
 
 JSON, a line for each event: name, event, device, level, begins, message.")]
 pub struct Arguments {
     /// Names of volumes [default: all volumes of this machine]
     name: Vec<VolumeName>,
-    /// AlertProgram to run for each event
+    /// Program to run for each event
     #[arg(long, value_name = "PROGRAM")]
     run: Option<PathBuf>,
     /// Seconds between two questions to a daemon
@@ -64,47 +68,71 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
         return Err(Error::new(ErrorKind::Invalid, problem));
     }
     let program = arguments.run.as_deref().map(AlertProgram::start).transpose()?;
-    let (mut watch, start) = (Watch::default(), Instant::now());
-    let mut next = start;
-    while !told_to_end.load(Ordering::Relaxed) {
-        if Instant::now() < next {
-            std::thread::sleep(PAUSE);
-            continue;
-        }
-        for event in events(state, arguments, &mut watch, start.elapsed()) {
+    let tell = |events: Vec<Event>| {
+        for event in events {
             output.announce(&event, || describe(&event));
             if let Some(program) = &program {
                 program.tell(event);
             }
         }
-        next = Instant::now() + Duration::from_secs(arguments.every);
+    };
+    let (mut watch, start) = (Watch::default(), Instant::now());
+    let mut survey = Survey::new(state, arguments);
+    let mut next = start;
+    while !told_to_end.load(Ordering::Relaxed) {
+        if let Some((name, findings)) = survey.next(PAUSE) {
+            tell(watch.step(name.as_str(), findings, start.elapsed()));
+        }
+        if Instant::now() >= next {
+            next = Instant::now() + Duration::from_secs(arguments.every);
+            match survey.ask() {
+                Ok(known) => tell(watch.forget_others(&known)),
+                Err(error) => tracing::warn!("{error}"),
+            }
+        }
     }
     Ok(0)
 }
 
-/// Asks all daemons, and returns what began and ended since the last time.
-fn events(state: &StateDir, arguments: &Arguments, watch: &mut Watch, now: Duration) -> Vec<Event> {
-    let names = match state.names() {
-        Ok(names) => names,
-        Err(error) => {
-            tracing::warn!("{error}");
-            return Vec::new();
-        }
-    };
-    let is_wanted = |name: &&VolumeName| arguments.name.is_empty() || arguments.name.contains(name);
-    let wanted: Vec<&VolumeName> = names.iter().filter(is_wanted).collect();
-    let known: Vec<String> = wanted.iter().map(ToString::to_string).collect();
-    let mut events = watch.forget_others(&known);
-    for name in wanted {
-        match volume_report(state, name) {
-            Ok(report) => {
-                let conditions = conditions::of(&report, f64::from(arguments.life_days));
-                events.extend(watch.step(name.as_str(), conditions, now));
-            }
-            Err(error) => tracing::warn!("{name}: {error}"),
-        }
+/// Questions to daemons: one at a time to each, on a thread of its own, since a daemon may hang.
+struct Survey<'a> {
+    state: &'a StateDir,
+    arguments: &'a Arguments,
+    asked: BTreeSet<VolumeName>,
+    sender: Sender<(VolumeName, Findings)>,
+    answers: Receiver<(VolumeName, Findings)>,
+}
+
+impl<'a> Survey<'a> {
+    fn new(state: &'a StateDir, arguments: &'a Arguments) -> Survey<'a> {
+        let (sender, answers) = channel();
+        Survey { state, arguments, asked: BTreeSet::new(), sender, answers }
     }
-    events
+
+    /// Asks the daemons that have answered the last question. Returns the names of all watched volumes.
+    fn ask(&mut self) -> Result<Vec<String>> {
+        let mut names = self.state.names()?;
+        let wanted = &self.arguments.name;
+        names.retain(|name| wanted.is_empty() || wanted.contains(name));
+        for name in names.iter().filter(|name| self.asked.insert((*name).clone())) {
+            let (state, name, sender) = (self.state.clone(), name.clone(), self.sender.clone());
+            let life_days = f64::from(self.arguments.life_days);
+            std::thread::spawn(move || {
+                let report = volume_report(&state, &name);
+                let findings = conditions::of(&report, waiting(&state, &name), life_days);
+                // The command may have ended.
+                let _ = sender.send((name, findings));
+            });
+        }
+        Ok(names.iter().map(ToString::to_string).collect())
+    }
+
+    /// Returns the next answer within a time.
+    fn next(&mut self, longest: Duration) -> Option<(VolumeName, Findings)> {
+        let (name, findings) = self.answers.recv_timeout(longest).ok()?;
+        self.asked.remove(&name);
+        Some((name, findings))
+    }
 }
 
 fn describe(event: &Event) -> String {

@@ -1,6 +1,6 @@
 //! Differences between reports, as events: a condition begins or ends.
 
-use super::conditions::{Condition, Conditions, Key, Level};
+use super::conditions::{Condition, DAEMON_DIED, Findings, Key, Level, UNSERVED};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,6 +9,8 @@ use std::time::Duration;
 const AGAIN: Duration = Duration::from_secs(3600);
 /// The kind that is told again when its message changes.
 const COUNTED: &str = "device-errors";
+/// Time until a dead daemon is told: at a boot, the service manager starts daemons one after the other.
+const RESTARTS: Duration = Duration::from_secs(30);
 
 /// The beginning or the end of a condition.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -31,6 +33,8 @@ pub struct Event {
 #[derive(Default)]
 pub struct Watch {
     volumes: BTreeMap<String, BTreeMap<Key, Told>>,
+    /// Beginning of a daemon's death that is not told yet, by volume.
+    died: BTreeMap<String, Duration>,
 }
 
 struct Told {
@@ -40,10 +44,22 @@ struct Told {
 
 impl Watch {
     /// Returns the events since the last report of a volume. `now` is the time since the start.
-    pub fn step(&mut self, volume: &str, conditions: Conditions, now: Duration) -> Vec<Event> {
+    pub fn step(&mut self, volume: &str, findings: Findings, now: Duration) -> Vec<Event> {
+        let Findings { mut conditions, is_of_served } = findings;
         let told = self.volumes.entry(volume.to_owned()).or_default();
+        if conditions.keys().any(|key| key.kind == DAEMON_DIED) {
+            let since = *self.died.entry(volume.to_owned()).or_insert(now);
+            if now < since + RESTARTS {
+                conditions.retain(|key, _| key.kind != DAEMON_DIED);
+            }
+        } else {
+            self.died.remove(volume);
+        }
         let mut events = Vec::new();
-        for (key, before) in told.extract_if(.., |key, _| !conditions.contains_key(key)) {
+        // Without a daemon's answer, nothing is known of devices and data.
+        let has_ended =
+            |key: &Key| (is_of_served || UNSERVED.contains(&key.kind)) && !conditions.contains_key(key);
+        for (key, before) in told.extract_if(.., |key, _| has_ended(key)) {
             events.push(event(volume, &key, &before.condition, false));
         }
         for (key, condition) in conditions {
@@ -64,6 +80,7 @@ impl Watch {
 
     /// Returns the ends of all conditions of volumes that are not among the given ones any more.
     pub fn forget_others(&mut self, known: &[String]) -> Vec<Event> {
+        self.died.retain(|name, _| known.contains(name));
         let gone = self.volumes.extract_if(.., |name, _| !known.contains(name));
         let ends = gone.flat_map(|(name, told)| {
             told.into_iter().map(move |(key, before)| event(&name, &key, &before.condition, false))
@@ -87,15 +104,16 @@ fn event(volume: &str, key: &Key, condition: &Condition, begins: bool) -> Event 
 mod tests {
     use super::*;
 
-    fn conditions(all: &[(&'static str, &str)]) -> Conditions {
+    fn findings(all: &[(&'static str, &str)]) -> Findings {
         let condition = |&(kind, message): &(&'static str, &str)| {
             (Key { kind, device: None }, Condition { level: Level::Warning, message: message.to_owned() })
         };
-        all.iter().map(condition).collect()
+        let is_of_served = all.iter().all(|(kind, _)| !UNSERVED.contains(kind));
+        Findings { conditions: all.iter().map(condition).collect(), is_of_served }
     }
 
     fn step(watch: &mut Watch, seconds: u64, all: &[(&'static str, &str)]) -> Vec<(&'static str, bool)> {
-        let events = watch.step("vault", conditions(all), Duration::from_secs(seconds));
+        let events = watch.step("vault", findings(all), Duration::from_secs(seconds));
         events.into_iter().map(|event| (event.event, event.begins)).collect()
     }
 
@@ -114,6 +132,26 @@ mod tests {
     }
 
     #[test]
+    fn conditions_of_devices_last_while_the_daemon_does_not_answer() {
+        let mut watch = Watch::default();
+        assert_eq!(step(&mut watch, 0, &[("data-lost", "")]), [("data-lost", true)]);
+        assert_eq!(step(&mut watch, 1, &[("no-answer", "")]), [("no-answer", true)]);
+        assert_eq!(step(&mut watch, 2, &[("data-lost", "")]), [("no-answer", false)]);
+        assert_eq!(step(&mut watch, 3, &[]), [("data-lost", false)]);
+    }
+
+    #[test]
+    fn dead_daemon_is_told_unless_it_is_restarted() {
+        let mut watch = Watch::default();
+        assert_eq!(step(&mut watch, 0, &[(DAEMON_DIED, "")]), []);
+        assert_eq!(step(&mut watch, 29, &[(DAEMON_DIED, "")]), []);
+        assert_eq!(step(&mut watch, 29, &[]), []);
+        assert_eq!(step(&mut watch, 30, &[(DAEMON_DIED, "")]), []);
+        assert_eq!(step(&mut watch, 60, &[(DAEMON_DIED, "")]), [(DAEMON_DIED, true)]);
+        assert_eq!(step(&mut watch, 61, &[]), [(DAEMON_DIED, false)]);
+    }
+
+    #[test]
     fn further_failed_requests_are_told_once_an_hour() {
         let mut watch = Watch::default();
         assert_eq!(step(&mut watch, 0, &[(COUNTED, "1")]), [(COUNTED, true)]);
@@ -125,7 +163,7 @@ mod tests {
     #[test]
     fn conditions_of_a_forgotten_volume_end() {
         let mut watch = Watch::default();
-        assert_eq!(watch.step("other", conditions(&[("degraded", "")]), Duration::ZERO).len(), 1);
+        assert_eq!(watch.step("other", findings(&[("degraded", "")]), Duration::ZERO).len(), 1);
         assert_eq!(step(&mut watch, 0, &[("degraded", "")]).len(), 1);
         let ends = watch.forget_others(&["vault".to_owned()]);
         assert_eq!(

@@ -22,9 +22,9 @@ fn conditions_are_printed_and_told_to_the_program_when_they_begin_and_end() {
     assert_documented(&machine, "alert", &[&first]);
     let told = || std::fs::read_to_string(machine.path("told")).unwrap_or_default();
     let is_told = |line: &str| told().lines().any(|told| told.starts_with(line));
-    wait_until("the failure is told", || is_told("device-failed vault d1 bad begins d1"));
+    wait_until("the failure is told", || is_told("device-failed vault d1 warning begins d1"));
     machine.ok(&["device", "return", "vault", "d1"]);
-    wait_until("the return is told", || is_told("device-failed vault d1 bad ends"));
+    wait_until("the return is told", || is_told("device-failed vault d1 warning ends"));
     vault.kill();
     wait_until("the death is told", || is_told("daemon-died vault bad begins"));
     assert_eq!(alert.terminate().status, 0);

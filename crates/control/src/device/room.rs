@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -15,10 +16,23 @@ use std::time::Duration;
 pub(crate) fn over_committed_bytes<'a>(paths: impl Iterator<Item = &'a Path>) -> u64 {
     let paths: Vec<PathBuf> = paths.map(Path::to_owned).collect();
     let (answer, answered) = mpsc::channel();
+    if LOOKING.fetch_add(1, Ordering::Relaxed) >= MOST_LOOKING {
+        LOOKING.fetch_sub(1, Ordering::Relaxed);
+        return 0;
+    }
     // A thread that hangs in the kernel ends with the process; nothing waits for the thread.
-    thread::spawn(move || answer.send(lacking_bytes(&paths)));
+    thread::spawn(move || {
+        // The reader may have gone.
+        let _ = answer.send(lacking_bytes(&paths));
+        LOOKING.fetch_sub(1, Ordering::Relaxed);
+    });
     answered.recv_timeout(LONGEST_LOOK).unwrap_or(0)
 }
+
+/// Threads that look now. A process that asks for reports for months must not collect hanging threads.
+static LOOKING: AtomicUsize = AtomicUsize::new(0);
+/// Most threads that look at the same time, as many as volumes in a dashboard.
+const MOST_LOOKING: usize = 256;
 
 fn lacking_bytes(paths: &[PathBuf]) -> u64 {
     let mut wanted: BTreeMap<u64, (&PathBuf, u64)> = BTreeMap::new();

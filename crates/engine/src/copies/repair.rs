@@ -100,7 +100,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
             // counts would otherwise have the bad place.
             self.commit(Origin::Background).await?;
         }
-        self.state.borrow_mut().behind.mark_behind(span, self.shape.bytes_of(extent));
+        {
+            let mut state = self.state.borrow_mut();
+            // A copy in progress, or not settled yet, does not count against the new mark.
+            state.disturb(extent);
+            state.behind.mark_behind(span, self.shape.bytes_of(extent));
+        }
         self.record_behind(span).await?;
         self.commit(Origin::Background).await
     }

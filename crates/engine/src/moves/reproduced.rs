@@ -29,15 +29,23 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let states = self.devices.changes();
         let committed = self.commit(Origin::Background).await;
         while let Some((extent, doubts)) = reproduced.take_first() {
+            let span = self.shape.span_of(extent);
+            // As before a resync: extra copies read from a device that had lost writes go first.
+            let is_sound = self.drop_suspects(span).await.is_ok();
             let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
             let is_disturbed = self.state.borrow_mut().unwatch(extent);
+            let is_suspect = !is_sound || self.state.borrow().suspect.contains(&span);
             let is_same = committed.is_ok() && self.devices.changes() == states && !is_disturbed;
-            if is_same && self.are_both_current(extent) {
-                let (span, range) = (self.shape.span_of(extent), self.shape.bytes_of(extent));
-                self.state.borrow_mut().behind.copied(span, range, doubts);
+            if is_same && !is_suspect && self.are_both_current(extent) {
+                self.state.borrow_mut().behind.copied(span, self.shape.bytes_of(extent), doubts);
             }
         }
         committed.map(drop)
+    }
+
+    /// True if stale ranges have ended without a resync, and the journal still calls their spans behind.
+    pub fn has_drain_settled(&self) -> bool {
+        self.active_epochs().is_none() && !self.state.borrow().behind.caught_up().is_empty()
     }
 
     /// True if the map names two written copies of an extent, and a crash would restore none other.

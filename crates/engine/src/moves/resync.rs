@@ -65,7 +65,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 return;
             }
             let is_behind = |span: &SpanId| self.state.borrow().behind.is_any_behind(*span);
-            let progress = !spans.iter().all(is_behind);
+            let progress = !spans.iter().all(is_behind) || self.has_drain_settled();
             if progress {
                 // The commit proves the sources, which may then fail. A failed commit is remembered: every
                 // later flush fails.
