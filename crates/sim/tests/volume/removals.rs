@@ -70,6 +70,19 @@ fn removal_continues_if_device_fails_before_record() {
     world.halt();
 }
 
+/// A mirror of 4 MiB striped over three disks; each MiB has a value of its own.
+async fn striped(rt: &World, disks: &[Disk; 3]) -> (Volume<World, Faulty<Disk>>, Arena) {
+    let stripe = "stripe".to_owned();
+    let made = CreateOptions { copies: 2, size: Some(MIB * 4), policy: stripe, ..options(1) };
+    create(&sound(disks), &made).await.unwrap();
+    let volume = open(rt, disks.to_vec()).await;
+    let arena = Arena::new(MIB * 2);
+    for at in 0..4 {
+        volume.write(MIB * at, &filled(&arena, MIB, at as u8 + 1), Durability::Fua).await.unwrap();
+    }
+    (volume, arena)
+}
+
 /// Extents that could not move were recorded as changing all the same, every second: after a crash an idle
 /// volume copied all of its data.
 #[test]
@@ -78,19 +91,11 @@ fn blocked_drain_leaves_no_dirty_or_stale_spans() {
     let disks = [disk(&world, true), disk(&world, false), disk(&world, false)];
     let rt = world.clone();
     world.block_on(async move {
-        let stripe = "stripe".to_owned();
-        let made = CreateOptions { copies: 2, size: Some(MIB * 4), policy: stripe, ..options(1) };
-        create(&sound(&disks), &made).await.unwrap();
-        let volume = open(&rt, disks.to_vec()).await;
-        let arena = Arena::new(MIB * 2);
-        for at in 0..4 {
-            let bytes = crate::rig::filled(&arena, MIB, at as u8 + 1);
-            volume.write(MIB * at, &bytes, Durability::Fua).await.unwrap();
-        }
+        let (volume, arena) = striped(&rt, &disks).await;
         rt.sleep(Nanos::from_secs(60)).await;
         // This write makes the volume check whether another daemon has the devices. The removal does not
         // wait for a check then, so the drain has moved nothing when the other device fails.
-        volume.write(Bytes::ZERO, &crate::rig::filled(&arena, KIB * 4, 1), Durability::Fua).await.unwrap();
+        volume.write(Bytes::ZERO, &filled(&arena, KIB * 4, 1), Durability::Fua).await.unwrap();
         volume.remove_device(LAST).await.unwrap();
         // Only the first device is left, with a copy of the extents that both others held.
         volume.fail_device(DeviceId(1)).await.unwrap();
@@ -108,14 +113,7 @@ fn copies_made_for_lost_device_need_no_resync() {
     let disks = [disk(&world, true), disk(&world, false), disk(&world, false)];
     let rt = world.clone();
     world.block_on(async move {
-        let stripe = "stripe".to_owned();
-        let made = CreateOptions { copies: 2, size: Some(MIB * 4), policy: stripe, ..options(1) };
-        create(&sound(&disks), &made).await.unwrap();
-        let volume = open(&rt, disks.to_vec()).await;
-        let arena = Arena::new(MIB * 2);
-        for at in 0..4 {
-            volume.write(MIB * at, &filled(&arena, MIB, at as u8 + 1), Durability::Fua).await.unwrap();
-        }
+        let (volume, arena) = striped(&rt, &disks).await;
         volume.fail_device(LAST).await.unwrap();
         assert_ne!(volume.status().behind, Bytes::ZERO);
         volume.remove_device(LAST).await.unwrap();
