@@ -225,14 +225,16 @@ mod tests {
     fn states_errors_and_wear_of_devices_are_conditions() {
         let of_device = |differs, status| kinds(&[device(differs)], status);
         let failed = json!({ "state": "failed", "errors": 4 });
-        assert_eq!(of_device(failed.clone(), json!({})), [("device-failed", Level::Bad)]);
+        assert_eq!(of_device(failed.clone(), json!({})), [("device-failed", Level::Warning)]);
         let dirty = json!({ "dirty_bytes": 4096 });
-        assert_eq!(
-            of_device(failed, dirty.clone()),
-            [("device-failed", Level::Bad), ("dirty-stuck", Level::Bad)]
-        );
-        assert_eq!(of_device(json!({ "state": "missing" }), json!({})), [("device-missing", Level::Bad)]);
+        let stuck = [("device-failed", Level::Warning), ("dirty-stuck", Level::Bad)];
+        assert_eq!(of_device(failed.clone(), dirty.clone()), stuck);
+        let disks = [device(failed), samples::device("d2", "hdd", json!({}))];
+        assert_eq!(kinds(&disks, dirty.clone()), [("device-failed", Level::Warning)]);
+        assert_eq!(of_device(json!({ "state": "missing" }), json!({})), [("device-missing", Level::Warning)]);
         assert_eq!(of_device(json!({ "state": "slow" }), dirty), [("device-slow", Level::Warning)]);
+        let both = [("device-errors", Level::Warning), ("device-slow", Level::Warning)];
+        assert_eq!(of_device(json!({ "state": "slow", "errors": 1 }), json!({})), both);
         assert_eq!(of_device(json!({ "errors": 1 }), json!({})), [("device-errors", Level::Warning)]);
         assert_eq!(of_device(json!({ "ssd_life_days": 89.0 }), json!({})), [("ssd-life", Level::Warning)]);
         assert_eq!(of_device(json!({ "ssd_life_days": 90.0 }), json!({})), []);
