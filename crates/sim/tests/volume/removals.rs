@@ -74,11 +74,12 @@ fn removal_continues_if_device_fails_before_record() {
 async fn striped(rt: &World, disks: &[Disk; 3]) -> (Volume<World, Faulty<Disk>>, Arena) {
     let stripe = "stripe".to_owned();
     let made = CreateOptions { copies: 2, size: Some(MIB * 4), policy: stripe, ..options(1) };
-    create(&sound(disks), &made).await.unwrap();
+    create(&sound(disks), &made).await.expect("the volume is created");
     let volume = open(rt, disks.to_vec()).await;
     let arena = Arena::new(MIB * 2);
     for at in 0..4 {
-        volume.write(MIB * at, &filled(&arena, MIB, at as u8 + 1), Durability::Fua).await.unwrap();
+        let written = volume.write(MIB * at, &filled(&arena, MIB, at as u8 + 1), Durability::Fua).await;
+        written.expect("the volume is written");
     }
     (volume, arena)
 }
