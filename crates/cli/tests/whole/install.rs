@@ -80,7 +80,7 @@ fn installed_files_work_and_uninstall_keeps_only_configurations() {
 /// Installation, removal and a boot: `make boot-test`.
 #[test]
 fn debian_package_has_the_program_its_units_and_dependencies() {
-    if !have(&["make", "git", "dpkg-deb", "dpkg-shlibdeps"]) {
+    if !have(&["make", "dpkg-deb", "dpkg-shlibdeps"]) {
         return;
     }
     let machine = Machine::new();
