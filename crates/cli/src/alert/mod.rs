@@ -21,13 +21,14 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 use watch::{Event, Watch};
 
-/// Longest wait of the end for a signal.
+/// Longest time until a signal ends the command.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Run a program when a volume needs its owner, until SIGTERM or SIGINT
 ///
-/// Asks the daemons of the volumes, and is no part of them. Prints a line when a condition begins and when it
-/// ends, and runs PROGRAM for each. Conditions that last when the command starts begin then.
+/// Asks the daemons of all volumes; the end of the command changes no volume. The beginning and the end of a
+/// condition are events: each prints a line and runs PROGRAM. Present conditions begin when the command
+/// starts.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -36,7 +37,7 @@ Examples:
 
 Events: device-failed, device-missing, device-slow, device-returning, device-errors (again after an hour),
 ssd-life, degraded, dirty-stuck (the cache has data, and all disks are gone), data-lost, flush-failed,
-no-answer, daemon-died (for 30 s), dead-mount, no-room, epoch-failed, apply-failed, device-lacking,
+no-answer, daemon-died (after 30 s), dead-mount, no-room, epoch-failed, apply-failed, device-lacking,
 pending-log-failed.
 
 PROGRAM gets the event as its argument, and the environment variables BRAID_VOLUME, BRAID_EVENT,

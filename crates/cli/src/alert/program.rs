@@ -51,8 +51,14 @@ impl AlertProgram {
     /// Runs the program for an event, after all earlier events.
     pub fn tell(&self, event: Event) {
         let Some(events) = &self.events else { return };
-        if let Err(TrySendError::Full(event)) = events.try_send(event) {
-            tracing::warn!("{MOST_WAITING} events wait for the program, the limit: not told: {event:?}");
+        match events.try_send(event) {
+            Ok(()) => {}
+            Err(TrySendError::Full(event)) => {
+                tracing::warn!("{MOST_WAITING} events wait for the program, the limit: not told: {event:?}");
+            }
+            Err(TrySendError::Disconnected(event)) => {
+                tracing::warn!("the thread of the program has panicked: not told: {event:?}");
+            }
         }
     }
 }

@@ -94,6 +94,7 @@ fn debian_package_has_the_program_its_units_and_dependencies() {
     let made = run(deb);
     assert_eq!(made.status, 0, "{made:?}");
     let package = made.stdout.trim();
+    assert!(package.starts_with('/'), "apt takes another path for a name: {package}");
     let ask = |words: &[&str]| {
         let mut command = Command::new("dpkg-deb");
         command.args(words);

@@ -16,6 +16,9 @@
 //! A device that the plan itself limits ([`super::pace`]) rests as the plan asks instead. A task with a turn
 //! waits for its devices and for locks of extents. Holders of such locks wait for no turn.
 //!
+//! A task that has waited for [`OVERDUE`] goes before all later tasks for its devices. Otherwise the small
+//! turns of a resync starve the runs of a drain.
+//!
 //! A plan for idle time yields (`Plan::yields`). Its requests are short, each device serves one at a time,
 //! and none begins once a guest is back. Bytes already read are still written, in their turn.
 

@@ -343,16 +343,16 @@ impl std::fmt::Display for Bound {
     }
 }
 
-/// Rounds a bound for display: 1.475 for 1.4749999999999999.
-fn rounded(bound: f64) -> f64 {
-    (bound * 1e6).round() / 1e6
+/// Rounds a number of a claim for display: 1.475 for 1.4749999999999999.
+fn rounded(number: f64) -> f64 {
+    (number * 1e6).round() / 1e6
 }
 
 impl std::fmt::Display for Published {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Published::Number(number) => write!(f, "{number}"),
-            Published::Range(low, high) => write!(f, "{low} to {high}"),
+            Published::Number(number) => write!(f, "{}", rounded(*number)),
+            Published::Range(low, high) => write!(f, "{} to {}", rounded(*low), rounded(*high)),
             Published::Words => f.write_str("no number"),
         }
     }

@@ -1,9 +1,10 @@
 //! Declared time of experiments: seconds of processor time of one seed. The seconds predict the time of a run
 //! and limit its number of seeds; no other figure depends on their accuracy.
 //!
-//! The shortest of three seeds, of 7b028539, on a shared EPYC with both processors in use. A run keeps the
-//! time of each seed (`seconds` in the files of `lab-results`). Experiments with the same simulations share
-//! them in one run, so all together take less: figures 5 to 8 of `exclusive` are parts of figure 9.
+//! The shortest of three seeds, of 7b028539, by threads that shared an EPYC's processors with builds: up to
+//! twice the processor time. A run keeps the time of each seed (`seconds` in the files of `lab-results`).
+//! Experiments with the same simulations share them in one run, so all together take less: figures 5 to 8
+//! of `exclusive` are parts of figure 9.
 
 /// Seconds of one seed of an experiment; `None` for an unlisted experiment, such as one from a file.
 pub fn seconds(id: &str) -> Option<f64> {

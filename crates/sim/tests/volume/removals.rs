@@ -133,6 +133,41 @@ fn copies_made_for_lost_device_need_no_resync() {
     world.halt();
 }
 
+/// At any time while the drain copies and the copies become durable. Afterwards either remaining device
+/// serves alone.
+#[test]
+fn copies_made_for_lost_device_survive_power_cut_at_any_time() {
+    let world = World::new(651);
+    let disks = [disk(&world, true), disk(&world, false), disk(&world, false)];
+    let rt = world.clone();
+    world.block_on(async move {
+        let (volume, arena) = striped(&rt, &disks).await;
+        volume.fail_device(LAST).await.unwrap();
+        volume.remove_device(LAST).await.unwrap();
+        let mut cuts: Vec<Vec<Disk>> = Vec::new();
+        while volume.status().devices[2].state != DeviceState::Removed {
+            cuts.push(disks[..2].iter().map(|disk| disk.fork(&rt)).collect());
+            rt.sleep(Nanos::from_micros(500)).await;
+        }
+        assert!(cuts.len() > 10, "the drain is cut in its course: {}", cuts.len());
+        let some = cuts.len().div_ceil(20);
+        for (cut, forks) in (0..).zip(cuts.into_iter().step_by(some)) {
+            let volume = open(&rt, forks).await;
+            wait_until_removed(&rt, &volume).await;
+            rt.sleep(Nanos::from_secs(60)).await;
+            assert_eq!(volume.status().behind, Bytes::ZERO, "cut {cut}");
+            volume.audit().await.unwrap();
+            volume.fail_device(DeviceId(cut % 2)).await.unwrap();
+            for at in 0..4 {
+                let buf = filled(&arena, MIB, 0);
+                volume.read(MIB * at, &buf).await.unwrap();
+                assert!(buf.with_bytes(|bytes| bytes.iter().all(|&byte| byte == at as u8 + 1)), "cut {cut}");
+            }
+        }
+    });
+    world.halt();
+}
+
 /// Extents of a lost device receive a second copy elsewhere, and no extent stays degraded.
 #[test]
 fn removal_of_lost_device_restores_two_copies() {
