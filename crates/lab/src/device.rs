@@ -1,5 +1,5 @@
-//! `SIZE,model=M[,as=hdd][,count=N][,node=K|,node=K-L][,raid0=N[,unit=S]|,raid1=N]`: a simulated device, from
-//! its text to its model.
+//! `SIZE,model=M[,as=hdd][,write-cache=off][,count=N][,node=K|,node=K-L][,raid0=N[,unit=S]|,raid1=N]`: a
+//! simulated device, from its text to its model.
 //!
 //! A model is a name of the library, or a file: a text with a `/` or ending in `.toml`. The file is read once
 //! for each simulation. A group is one device to the volume, however many disks the group has. SIZE is the
@@ -29,6 +29,8 @@ pub struct DeviceSetup {
     pub model: String,
     /// True if disks may use the model of a solid-state drive.
     pub lower: bool,
+    /// False if writes to disks wait for the platter, as in many arrays.
+    pub write_cache: bool,
     /// Number of devices.
     pub count: usize,
     /// First and last of the nodes that the devices are on in turn; `None` for the host of the volume.
@@ -57,8 +59,7 @@ pub struct DeviceGroup {
 }
 
 impl DeviceSetup {
-    /// Reads `SIZE,model=M[,as=hdd][,count=N][,node=K|,node=K-L][,raid0=N[,unit=S]|,raid1=N]` as devices of
-    /// `class`. Touches no file.
+    /// Reads the text of devices of `class`, in the form at the head of this file. Touches no file.
     ///
     /// # Errors
     /// Names the wrong part and the remedy.
@@ -81,7 +82,16 @@ impl DeviceSetup {
                 )));
             }
         };
-        Ok(DeviceSetup { class, size, model: model.to_owned(), lower, count, nodes, group })
+        let write_cache = match given.write_cache {
+            None | Some("on") => true,
+            Some("off") if class == DeviceClass::Hdd => false,
+            Some(other) => {
+                return Err(wrong(format!(
+                    "write-cache={other}: only a disk's write cache can be on or off"
+                )));
+            }
+        };
+        Ok(DeviceSetup { class, size, model: model.to_owned(), lower, write_cache, count, nodes, group })
     }
 
     /// Node of the device with this number, counted from 0; `None` for the host of the volume.
@@ -100,6 +110,7 @@ impl DeviceSetup {
         if !self.lower {
             spec.fits(self.class).map_err(setup)?;
         }
+        let spec = if self.write_cache { spec } else { spec.with_write_cache(false) };
         match self.group {
             None => Ok(spec),
             Some(DeviceGroup { members, level }) => spec.group(members, level).map_err(setup),
@@ -140,6 +151,7 @@ const MOST_PERCENT: f64 = 10_000.0;
 struct GivenParts<'a> {
     model: Option<&'a str>,
     other: Option<&'a str>,
+    write_cache: Option<&'a str>,
     count: Option<&'a str>,
     node: Option<&'a str>,
     raid0: Option<&'a str>,
@@ -153,6 +165,7 @@ impl<'a> GivenParts<'a> {
         let place = match key {
             "model" => &mut self.model,
             "as" => &mut self.other,
+            "write-cache" => &mut self.write_cache,
             "count" => &mut self.count,
             "node" => &mut self.node,
             "raid0" => &mut self.raid0,
@@ -204,7 +217,7 @@ fn shape(class: DeviceClass) -> String {
         DeviceClass::Hdd => "mba3073",
     };
     format!(
-        "--{class} SIZE,model=NAME|FILE.toml[,as=hdd][,count=N][,node=K|,node=K-L][,raid0=N[,unit=64KiB]][,raid1=N], as in --{class} \
+        "--{class} SIZE,model=NAME|FILE.toml[,as=hdd][,write-cache=off][,count=N][,node=K|,node=K-L][,raid0=N[,unit=64KiB]][,raid1=N], as in --{class} \
          80GiB,model={usual} or, for a share of the data, --{class} 20%,model={usual}"
     )
 }
@@ -232,6 +245,7 @@ const USUAL_UNIT: Bytes = Bytes(64 * KIB.0);
 mod tests {
     use super::*;
     use braid_base::MIB;
+    use braid_model::Timing;
 
     fn ssd(text: &str) -> Result<DeviceSetup> {
         DeviceSetup::parse(DeviceClass::Ssd, text)
@@ -269,6 +283,20 @@ mod tests {
     }
 
     #[test]
+    fn a_disk_may_have_its_write_cache_off() {
+        let timing = |text: &str| match hdd(text).unwrap().spec().unwrap().timing {
+            Timing::Hdd(params) => params.write_cache,
+            Timing::Group(params) => !matches!(params.member.timing, Timing::Hdd(p) if !p.write_cache),
+            other => panic!("{other:?} is no disk's"),
+        };
+        assert!(timing("73GB,model=mba3073") && timing("73GB,model=mba3073,write-cache=on"));
+        assert!(!timing("73GB,model=mba3073,write-cache=off"));
+        assert!(!timing("73GB,model=mba3073,write-cache=off,raid1=2"));
+        let error = hdd("73GB,model=mba3073,write-cache=perhaps").unwrap_err().to_string();
+        assert!(error.contains("write-cache=perhaps"), "{error}");
+    }
+
+    #[test]
     fn devices_are_on_nodes_by_turns() {
         let nodes = |text: &str| {
             let disks = hdd(&format!("73GB,model=mba3073,count=5{text}")).unwrap();
@@ -292,6 +320,7 @@ mod tests {
             ("80GiB,x25-m", "'x25-m'"),
             ("80GiB,model=a,model=b", "model=b"),
             ("80GiB,model=x25-m,as=hdd", "as=hdd"),
+            ("80GiB,model=x25-m,write-cache=off", "write-cache=off"),
             ("80GiB,model=x25-m,count=0", "count=0"),
             ("80GiB,model=x25-m,count=many", "1 to 1024"),
             ("80GiB,model=x25-m,node=", "node="),

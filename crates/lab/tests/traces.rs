@@ -13,6 +13,7 @@ fn devices() -> Vec<DeviceSetup> {
         size: Size::Bytes(GIB),
         model: model.to_owned(),
         lower: false,
+        write_cache: true,
         count: 1,
         nodes: None,
         group: None,

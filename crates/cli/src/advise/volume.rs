@@ -65,6 +65,7 @@ impl Served {
                 size,
                 model,
                 lower: false,
+                write_cache: true,
                 count: 1,
                 nodes: None,
                 group: None,

@@ -105,7 +105,7 @@ pub struct Arguments {
     #[arg(long, value_name = SHAPE, help_heading = "The volume")]
     ssd: Vec<String>,
     /// Hard disks of a model: as --ssd. With as=hdd the model may be a model of an SSD, as the slower class
-    /// below a faster SSD
+    /// below a faster SSD; with write-cache=off, writes wait for the platters
     #[arg(long, value_name = SHAPE, help_heading = "The volume")]
     hdd: Vec<String>,
     /// Network between nodes that devices are on (node=K, or node=K-L to distribute devices over several

@@ -154,6 +154,7 @@ impl Offer {
                     size: Size::Bytes(size),
                     model,
                     lower: false,
+                    write_cache: true,
                     count,
                     nodes: None,
                     group: None,

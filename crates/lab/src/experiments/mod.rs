@@ -15,7 +15,7 @@ pub mod working_set;
 
 pub use costs::seconds;
 
-use crate::experiment::Experiment;
+use crate::experiment::{Experiment, Series};
 use crate::{Error, Result};
 use std::path::Path;
 
@@ -65,6 +65,18 @@ fn read(path: &Path) -> Result<&'static Experiment> {
     let named = |why: String| Error::setup(format!("{}: {why}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|error| named(error.to_string()))?;
     Experiment::from_toml(&text).map_err(|error| named(error.to_string()))
+}
+
+/// The `N` series of an experiment: those of the paper's figure, followed by those that give reasons.
+const fn with<const N: usize>(figure: &[Series], more: &[Series]) -> [Series; N] {
+    assert!(figure.len() + more.len() == N, "N is the number of all series");
+    let mut all = [figure[0]; N];
+    let mut place = 0;
+    while place < N {
+        all[place] = if place < figure.len() { figure[place] } else { more[place - figure.len()] };
+        place += 1;
+    }
+    all
 }
 
 #[cfg(test)]

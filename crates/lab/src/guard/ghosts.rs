@@ -157,6 +157,7 @@ fn setup(like: &Like, mode: &str) -> Setup {
         size: device.size,
         model: device.spec.name.to_string(),
         lower: false,
+        write_cache: true,
         count: 1,
         nodes: None,
         group: None,

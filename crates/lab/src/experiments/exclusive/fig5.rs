@@ -1,18 +1,38 @@
 //! Figure 5: Financial 1, mostly writes with little locality.
 
-use super::{F1, PAGES_10, figure, is_best, ratio, series_of};
+use super::{F1, PAGES_10, RATE_30_DOUBLE, STANDS_STILL, figure, is_best, ratio, series, series_of};
 use crate::experiment::Bound::LessThan;
-use crate::experiment::{Claim, Experiment, Origin};
+use crate::experiment::Measure::VolumeLatency;
+use crate::experiment::Quantity::Ratio;
+use crate::experiment::{Claim, Experiment, Origin, Quantity, Series};
+use crate::experiments::with;
 
 /// Table 1: requests of 16.1 KB, 15.4 % reads; figure 4: 57 % of them to a fifth of the areas.
 pub(super) const LOAD: &str = "financial1-like,figures=hayashi,rate=122,span=500MiB,day=400s,grid=8KiB,volumes=10,stripe=10MiB,requests=endless";
+
+/// The same, with popularity that moves.
+pub(super) const MOVING_LOAD: &str = "financial1-like,figures=hayashi,rate=122,span=500MiB,day=400s,grid=8KiB,volumes=10,stripe=10MiB,drift=720,requests=endless";
+
+/// Both methods with SSDs of twice the size, as popularity moves.
+pub(super) const MOVING: [Series; 2] = [
+    series(EXISTING, RATE_30_DOUBLE, PAGES_10.existing, MOVING_LOAD),
+    series(PROPOSED, RATE_30_DOUBLE, PAGES_10.proposed, MOVING_LOAD),
+];
+const EXISTING: &str = "F1-60% existing, moving";
+const PROPOSED: &str = "F1-60% proposed, moving";
+
+/// Time of the combination as a multiple of the proposed method's, as popularity moves.
+pub(super) const INSTEAD: &[Quantity] = &[
+    Ratio { measure: VolumeLatency, of: EXISTING, to: &[PROPOSED], at: 60 },
+    Ratio { measure: VolumeLatency, of: EXISTING, to: &[PROPOSED], at: 80 },
+];
 
 /// The declaration.
 pub const EXPERIMENT: Experiment = figure(
     "exclusive/fig5",
     "Mean response time of Financial 1, by SSD cache rate",
     "figure 5 and section 5.1",
-    &series_of(&F1, PAGES_10, LOAD),
+    &with::<8>(&series_of(&F1, PAGES_10, LOAD), &MOVING),
     &[
         Claim {
             sentence: "With an SSD rate of 10 %, the proposed method is best.",
@@ -35,8 +55,8 @@ pub const EXPERIMENT: Experiment = figure(
             place: "section 5.1",
             origin: Origin::Paper,
             tests: &is_best(F1.existing[2], &[F1.proposed[2]]),
-            why: "",
-            instead: &[],
+            why: STANDS_STILL,
+            instead: INSTEAD,
         },
         Claim {
             sentence: "With a low SSD cache rate the proposed method is faster than the combination.",
@@ -55,8 +75,8 @@ pub const EXPERIMENT: Experiment = figure(
             place: "section 5.1",
             origin: Origin::Paper,
             tests: &[ratio(F1.existing[2], &[F1.proposed[2]], 80, LessThan(1.0))],
-            why: "",
-            instead: &[],
+            why: STANDS_STILL,
+            instead: INSTEAD,
         },
     ],
 );

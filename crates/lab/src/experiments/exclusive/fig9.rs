@@ -1,30 +1,24 @@
 //! Figure 9: speed-up of the proposed method over the combination, with pages of 10 MB.
 
 use super::{
-    F1, F1_RW, F2, F2_RW, PAGES_10, all_series, everywhere_faster, fig5, fig6, fig7, fig8, figure, is_best,
-    test,
+    F1, F1_RW, F2, F2_RW, PAGES_10, RATE_30, STANDS_STILL, all_series, everywhere_faster, fig5, fig6, fig7,
+    fig8, figure, is_best, series, test,
 };
 use crate::experiment::Bound::LessThan;
 use crate::experiment::Measure::VolumeLatency;
 use crate::experiment::Published::{Number, Words};
 use crate::experiment::Quantity::{BestRatio, Most, WorstRatio};
 use crate::experiment::{Bound, Claim, Experiment, Origin, Pair, Series};
+use crate::experiments::with;
 
 const LOADS: [&str; 4] = [fig5::LOAD, fig6::LOAD, fig7::LOAD, fig8::LOAD];
 
 /// Financial 2 with an SSD rate of 30 %, and hardly any migration.
 const STILL: &str = "F2-30% proposed, rate=1KiB";
 
-const fn with_still(all: [Series; 24]) -> [Series; 25] {
-    let still = "exclusive,cache={x}%,page=10MiB,period=100s,rate=1KiB";
-    let mut more = [super::series(STILL, super::RATE_30, still, fig7::LOAD); 25];
-    let mut place = 0;
-    while place < all.len() {
-        more[place] = all[place];
-        place += 1;
-    }
-    more
-}
+const STILL_30: Series =
+    series(STILL, RATE_30, "exclusive,cache={x}%,page=10MiB,period=100s,rate=1KiB", fig7::LOAD);
+const MOVING: [Series; 4] = with(&fig5::MOVING, &fig6::MOVING);
 
 /// All workloads and SSD rates except Financial 2 with 30 %.
 const OTHERS: &[Pair] = &[
@@ -46,7 +40,7 @@ pub const EXPERIMENT: Experiment = figure(
     "exclusive/fig9",
     "The proposed method beside the combination, with pages of 10 MB",
     "figure 9 and section 5.2",
-    &with_still(all_series(PAGES_10, LOADS)),
+    &with::<29>(&all_series(PAGES_10, LOADS), &with::<5>(&[STILL_30], &MOVING)),
     &[
         Claim {
             sentence: "It is faster whatever the SSD rate and the SSD cache rate with much locality.",
@@ -87,16 +81,16 @@ pub const EXPERIMENT: Experiment = figure(
             place: "section 5.2",
             origin: Origin::Paper,
             tests: &is_best(F1.existing[2], &[F1.proposed[2]]),
-            why: "",
-            instead: &[],
+            why: STANDS_STILL,
+            instead: fig5::INSTEAD,
         },
         Claim {
             sentence: "The combination is the fastest of all with little locality and an SSD rate of 30 %: Financial 1 with reads for writes.",
             place: "section 5.2",
             origin: Origin::Paper,
             tests: &is_best(F1_RW.existing[2], &[F1_RW.proposed[2]]),
-            why: "",
-            instead: &[],
+            why: STANDS_STILL,
+            instead: fig6::INSTEAD,
         },
     ],
 );

@@ -81,6 +81,8 @@ const ONE_AND_ONE: &[(DeviceClass, &str)] = &[(Ssd, "80GB,model=x25-m"), (Hdd, "
 const ONE_AND_TWO: &[(DeviceClass, &str)] = &[(Ssd, "80GB,model=x25-m"), (Hdd, "73GB,model=mba3073,count=2")];
 const ONE_AND_FOUR: &[(DeviceClass, &str)] =
     &[(Ssd, "80GB,model=x25-m"), (Hdd, "73GB,model=mba3073,count=4")];
+/// The X25-M as slow as in table III, which [`worn`] fits.
+const WORN_AND_ONE: &[(DeviceClass, &str)] = &[(Ssd, "80GB,model=x25-m-worn"), (Hdd, "73GB,model=mba3073")];
 const WITH_MEMORIGHT: &[(DeviceClass, &str)] =
     &[(Ssd, "32GB,model=memoright-gt"), (Hdd, "73GB,model=mba3073")];
 const WITH_TRANSCEND: &[(DeviceClass, &str)] =
@@ -88,6 +90,9 @@ const WITH_TRANSCEND: &[(DeviceClass, &str)] =
 
 const DBENCH: &str = "dbench-like,think={think}us,clients={x},requests=endless";
 const NETAPP: &str = "netapp-like,think={netapp_think}us,clients={x},requests=endless";
+
+/// With 93 MiB for each process, memory holds a larger share than with the usual 100: [`worn`] fits it.
+const NETAPP_FITTED: &str = "netapp-like,think={netapp_think}us,clients={x},files=93MiB,requests=endless";
 
 /// Processor time of a request, derived from one number of the paper each: 5 % more or less.
 const DBENCH_JITTER: &[Jitter] = &[Jitter { name: "think", low: 95, high: 105 }];
@@ -101,6 +106,7 @@ const BY_PERIOD: &str = "wardrop, R by period";
 const NO_MIGRATION: &str = "wardrop, no migration";
 const ALLOCATION_ONLY: &str = "wardrop, allocation only";
 const SSD_ONLY: &str = "SSD only";
+const WORN_ONLY: &str = "worn SSD only, files of 93 MiB";
 const HDD_ONLY: &str = "disk only";
 const STRIPE: &str = "stripe";
 
