@@ -68,8 +68,8 @@ impl FileDevice {
     /// # Errors
     /// `ResourceBusy` if another process holds the device; `NotFound`, `PermissionDenied`, `InvalidInput`
     /// (empty, or not a file) and `Unsupported` (direct access). Messages name the path and the remedy.
-    /// Blocks the shard while opening. If the device is in use, the opening and each lock take up to half a
-    /// second; a lock takes up to half a minute if its holder has been killed.
+    /// Blocks the shard while opening: if udev or an ended process holds the device, for up to half a minute.
+    /// A shard with guests calls [`crate::wait_until_free`] in another thread first.
     pub fn open(ring: &Ring, path: &Path, class: DeviceClass, access: Access) -> io::Result<FileDevice> {
         FileDevice::open_with(ring, path, class, access, Permission::ReadWrite)
     }

@@ -37,7 +37,7 @@ pub use lasting_file::{LastingFile, boot_id};
 pub use listener::{Address, Listener};
 pub use mailbox::{Receiver, Sender, TrySendError, mailbox};
 pub use memory::MemoryDevice;
-pub use open::{Access, lock_patiently};
+pub use open::{Access, lock_patiently, wait_until_free};
 pub use ring::Ring;
 pub use short_path::{LONGEST_SOCKET_PATH, connect_unix};
 pub use signals::{Signal, Signals};

@@ -38,6 +38,7 @@ pub(crate) enum Permission {
 }
 
 /// Result of an opening.
+#[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) file: File,
     pub(crate) size: Bytes,
@@ -92,6 +93,23 @@ pub(crate) fn open(path: &Path, access: Access, permission: Permission) -> io::R
     let length = (!is_block_device).then_some(bytes);
     let may_block = !is_block_device && may_block(&file);
     Ok(Opened { file, size, length, may_block, alignment, memory_alignment, beneath })
+}
+
+/// Waits in the calling thread until neither udev nor an ended process holds `path`, as an opening for
+/// writing would, which then takes no time.
+///
+/// # Errors
+/// As an opening: `ResourceBusy` if another process holds the device.
+pub fn wait_until_free(path: &Path) -> io::Result<()> {
+    let kind = std::fs::metadata(path).map_err(|e| failed(path, "look at", e))?.file_type();
+    let exclusive = if kind.is_block_device() { libc::O_EXCL } else { 0 };
+    let mut options = OpenOptions::new();
+    // Only for reading: udev reads each device that was closed after writing.
+    options.read(true).custom_flags(exclusive | libc::O_NONBLOCK | libc::O_CLOEXEC);
+    let file = open_patiently(&options, path).map_err(|e| refused(path, Access::Cached, e))?;
+    lock(path, &file, Permission::ReadWrite)?;
+    let locked = kind.is_block_device().then(|| lock_beneath(path, &file, Permission::Read));
+    locked.transpose().map(drop)
 }
 
 /// True if the file system of a file may wait for a server or another process (FUSE, NFS, CIFS, 9p) and block
@@ -374,7 +392,9 @@ mod tests {
             assert!(holder.try_wait().unwrap().is_none(), "flock does not hold the lock");
             rustix::fs::flock(&file, FlockOperation::Unlock).unwrap();
         }
-        lock_patiently(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
+        drop(file);
+        wait_until_free(&device).unwrap();
+        open(&device, Access::Cached, Permission::ReadWrite).expect_err("an empty file, and not a busy one");
         assert!(holder.wait().unwrap().success());
     }
 

@@ -56,6 +56,9 @@ impl ServedVolume {
         }
         new.made = prepare(spec)? == Prepared::Made;
         let added = async {
+            if let Storage::Path(path) = &spec.storage {
+                self.wait_until_free(path.clone()).await?;
+            }
             let (model, seed) = (model.map(|model| model.spec), self.members.borrow().len() as u64);
             let opened =
                 OpenDevice::open(&self.ring, &spec.storage, spec.class, model.as_ref(), spec.size, seed)?;
@@ -174,6 +177,7 @@ impl ServedVolume {
             .iter_mut()
             .filter(|member| member.id == device)
             .for_each(|m| m.device = None);
+        self.wait_until_free(path.clone()).await?;
         let (header, mut found) = open_paths(&self.ring, std::slice::from_ref(&path), &record.models).await?;
         let Member { id, device: opened, name, adopted } = found.remove(0);
         if header.volume.to_string() != record.uuid || id != device {
@@ -223,6 +227,11 @@ impl ServedVolume {
         })?;
         tracing::warn!("device {device} of volume '{}' was excluded by the administrator", self.name);
         Ok(())
+    }
+
+    /// Waits until the opening of a device will not keep guests: udev may hold a device for seconds.
+    async fn wait_until_free(&self, path: PathBuf) -> Result<()> {
+        self.aside(move || Ok(braid_uring::wait_until_free(&path)?)).await
     }
 
     /// Returns the devices in the record. If the record cannot be read, returns `new` alone: a file that may
