@@ -98,6 +98,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    completions::answer();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(refused) => return refuse(&refused),

@@ -2,8 +2,9 @@
 //!
 //! `BRAID_UPDATE_HELP=1 cargo test -p braid --test whole help` rewrites the file.
 
-use crate::machine::Machine;
+use crate::machine::{Machine, run};
 use std::path::Path;
+use std::process::Command;
 
 pub const VERBS: &[&str] = &[
     "create",
@@ -89,11 +90,52 @@ fn the_help_names_every_model_and_every_policy() {
     }
 }
 
+/// Completions of the words by bash, as after a press of the tab key.
+fn completed(machine: &Machine, words: &[&str]) -> Vec<String> {
+    let program = Path::new(env!("CARGO_BIN_EXE_braid"));
+    let mut path = program.parent().unwrap().as_os_str().to_owned();
+    path.push(":");
+    path.push(std::env::var_os("PATH").unwrap_or_default());
+    let mut bash = Command::new("bash");
+    // The environment of a command of the machine.
+    let like = machine.command(&[]);
+    like.get_envs().for_each(|(key, value)| drop(value.map(|value| bash.env(key, value))));
+    bash.env("PATH", path).current_dir(machine.path("")).args(["--norc", "-c"]);
+    bash.arg(
+        r#"source <(braid completions bash); COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMP_TYPE=9
+        _clap_complete_braid braid "${!#}" "" 2>/dev/null; printf '%s\n' "${COMPREPLY[@]}""#,
+    );
+    let ended = run({
+        bash.arg("bash").arg("braid").args(words);
+        bash
+    });
+    ended.stdout.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect()
+}
+
 #[test]
-fn completions_know_the_verbs() {
+fn a_shell_completes_commands_and_names() {
     let machine = Machine::new();
-    for shell in ["bash", "zsh", "fish"] {
+    for name in ["vault", "valley", "attic"] {
+        machine.create(name, &[]);
+    }
+    let completed = |words: &[&str]| completed(&machine, words);
+    assert_eq!(completed(&["dem"]), ["demo"]);
+    assert_eq!(completed(&["policy", "va"]), ["valley", "vault"]);
+    assert_eq!(completed(&["device", "add", "at"]), ["attic"]);
+    assert_eq!(completed(&["policy", "vault", "excl"]), ["exclusive"]);
+    assert_eq!(completed(&["simulate", "--workload", "tpc"]), ["tpcc-like", "tpch-q1-like"]);
+    assert_eq!(
+        completed(&["lab", "run", "wardrop/fig1"]),
+        ["wardrop/fig1", "wardrop/fig10", "wardrop/fig11"]
+    );
+    let disks = completed(&["create", "x", "--hdd", "a.img,model=mb"]);
+    assert_eq!(disks, ["a.img,model=mba3073"]);
+    // A new name has no completions; a new device is a file.
+    assert_eq!(completed(&["create", "va"]), [""; 0]);
+    std::fs::write(machine.path("disk.img"), "").unwrap();
+    assert_eq!(completed(&["create", "x", "--hdd", "disk"]), ["disk.img"]);
+    for shell in ["zsh", "fish"] {
         let script = machine.ok(&["completions", shell]);
-        assert!(VERBS.iter().all(|verb| verb.split(' ').all(|word| script.contains(word))), "{shell}");
+        assert!(script.contains("BRAID_COMPLETE"), "{shell}: {script}");
     }
 }
