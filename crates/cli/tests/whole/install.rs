@@ -61,6 +61,7 @@ fn installed_files_work_and_uninstall_keeps_only_configurations() {
         "usr/local/share/bash-completion/completions/braid",
         "usr/local/share/zsh/site-functions/_braid",
         "usr/local/share/fish/vendor_completions.d/braid.fish",
+        "usr/local/share/braid/grafana.json",
     ] {
         assert!(found.iter().any(|there| there == file), "{file} in {found:?}");
     }

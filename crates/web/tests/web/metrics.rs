@@ -152,6 +152,42 @@ async fn every_metric_is_documented_with_its_kind_and_no_other() {
     assert_eq!(made, documented);
 }
 
+/// Words of a query: names of metrics, labels and functions.
+fn words(query: &str) -> impl Iterator<Item = &str> {
+    query.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| !word.is_empty())
+}
+
+#[tokio::test]
+async fn board_of_grafana_names_only_metrics_and_labels_that_exist() {
+    let router = dashboard(Fake::with(&[("vault", served(complete("vault")))]));
+    let all = parse(&get(&router, "/metrics").await.body);
+    let board: serde_json::Value =
+        serde_json::from_str(include_str!("../../../../packaging/grafana.json")).unwrap();
+    let panels = board["panels"].as_array().unwrap();
+    let ids: BTreeSet<u64> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
+    assert_eq!(ids.len(), panels.len());
+    let queries: Vec<_> = panels.iter().flat_map(|panel| panel["targets"].as_array().unwrap()).collect();
+    assert!(queries.len() >= panels.len());
+    for query in queries {
+        let expression = query["expr"].as_str().unwrap();
+        let mut labels = BTreeSet::new();
+        for name in words(expression).filter(|word| word.starts_with("braid_")) {
+            let plain = name.trim_end_matches("_total").trim_end_matches("_bucket");
+            let family = all.get(plain).unwrap_or_else(|| panic!("{name} in {expression}"));
+            assert_eq!(family.kind == "counter", name.ends_with("_total"), "{name} in {expression}");
+            labels.extend(family.samples.iter().flat_map(|(_, labels, _)| labels.keys().map(String::as_str)));
+        }
+        assert!(!labels.is_empty(), "{expression}");
+        let legend = query["legendFormat"].as_str().unwrap();
+        let named = legend.split("{{").skip(1).map(|rest| rest.split("}}").next().unwrap());
+        let grouped =
+            expression.split("by (").skip(1).flat_map(|rest| words(rest.split(')').next().unwrap()));
+        for label in named.chain(grouped) {
+            assert!(labels.contains(label), "{label} in {expression}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn hostile_names_stay_inside_their_labels() {
     let hostile = "</script>\"} 1\nbraid_forged{a=\"\\";
