@@ -20,21 +20,10 @@ pub struct Output {
 impl Output {
     /// Prints a report: in full as JSON on one line, or as `text`.
     pub fn show(self, report: &impl Serialize, text: impl FnOnce() -> String) {
-        self.show_framed(report, text, |text| text);
-    }
-
-    /// Prints a report like [`Output::show`], with its text passed through `frame`, which may add control
-    /// characters.
-    pub fn show_framed(
-        self,
-        report: &impl Serialize,
-        text: impl FnOnce() -> String,
-        frame: impl FnOnce(String) -> String,
-    ) {
         if self.json {
             print_line(&json(report));
         } else {
-            print_line(frame(visible(&text())).trim_end());
+            print_line(visible(&text()).trim_end());
         }
     }
 

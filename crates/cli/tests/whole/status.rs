@@ -3,8 +3,8 @@
 use crate::machine::{Machine, have, number, qemu_io_ok};
 use crate::replace::wait_until;
 use serde_json::Value;
-use std::io::{BufRead, BufReader};
-use std::process::Stdio;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Command, Stdio};
 
 fn keys(value: &Value) -> Vec<&str> {
     value.as_object().unwrap().keys().map(String::as_str).collect()
@@ -112,6 +112,37 @@ fn watch_prints_a_report_every_second() {
     watch.kill().unwrap();
     watch.wait().unwrap();
     assert!(uptimes.windows(2).all(|pair| pair[1] - pair[0] > 0.5), "{uptimes:?}");
+}
+
+/// A terminal, which `script` pretends to be, gets a page that a key ends.
+#[test]
+fn watch_shows_a_page_on_a_terminal_until_a_key_ends_it() {
+    if !have(&["script"]) {
+        return;
+    }
+    let machine = Machine::new();
+    machine.create("vault", &[]);
+    let _daemon = machine.serve(&["vault"]);
+    let watch = format!("stty rows 40 cols 120; {} status vault --watch", env!("CARGO_BIN_EXE_braid"));
+    let mut command = Command::new("script");
+    machine.command(&[]).get_envs().for_each(|(key, value)| drop(value.map(|value| command.env(key, value))));
+    command.args(["--quiet", "--return", "--command", &watch, "/dev/null"]);
+    let mut page = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut keys, mut output, mut shown) =
+        (page.stdin.take().unwrap(), page.stdout.take().unwrap(), Vec::new());
+    let mut part = [0; 4096];
+    let has = |shown: &[u8], word: &str| String::from_utf8_lossy(shown).contains(word);
+    // Blanks between words are not written.
+    while !(has(&shown, "vault") && has(&shown, "latency")) {
+        let read = output.read(&mut part).unwrap();
+        assert!(read > 0, "the page ended early: {}", String::from_utf8_lossy(&shown));
+        shown.extend(&part[..read]);
+    }
+    keys.write_all(b"q").unwrap();
+    output.read_to_end(&mut shown).unwrap();
+    assert!(page.wait().unwrap().success());
+    // The screen of before is back.
+    assert!(has(&shown, "\x1b[?1049l"), "{}", String::from_utf8_lossy(&shown));
 }
 
 /// With one copy, no output told the cost of losing an SSD: homes on the SSD are exposed like dirty blocks.

@@ -1,57 +1,21 @@
-//! `braid status --watch`: repeats the status every second, with rates in between.
+//! Rates between two reports of a volume.
 
-use crate::output::{Output, is_open};
-use crate::status::{all, describe, overview, time};
+use crate::status::time;
 use braid_base::Bytes;
-use braid_control::{DeviceReport, Result, StateDir, StatusReport, VolumeName, VolumeReport, volume_report};
-use std::io::IsTerminal;
-use std::time::Duration;
-
-/// Shows one volume or all volumes until interrupted, until a report fails, or until standard output is
-/// closed.
-pub fn watch(state: &StateDir, name: Option<&VolumeName>, output: Output) -> Result<u8> {
-    let mut before: Option<VolumeReport> = None;
-    while is_open() {
-        if let Some(name) = name {
-            let now = volume_report(state, name)?;
-            let rates = Rates::between(before.as_ref(), &now);
-            output.show_framed(&now, || describe(state, name, &now, Some(&rates)), screen);
-            before = Some(now);
-        } else {
-            let reports = all(state)?;
-            output.show_framed(&serde_json::json!({ "volumes": reports }), || overview(&reports), screen);
-        }
-        std::thread::sleep(INTERVAL);
-    }
-    Ok(0)
-}
-
-const INTERVAL: Duration = Duration::from_secs(1);
-
-/// Frames text to replace the previous text on a terminal.
-fn screen(text: String) -> String {
-    const HOME: &str = "\x1b[H";
-    const CLEAR_LINE: &str = "\x1b[K\n";
-    const CLEAR_BELOW: &str = "\x1b[J";
-    if !std::io::stdout().is_terminal() {
-        return format!("{text}\n");
-    }
-    // Overwrite line by line: clearing the screen first would flicker.
-    HOME.to_owned() + &text.trim_end().replace('\n', CLEAR_LINE) + CLEAR_LINE + CLEAR_BELOW
-}
+use braid_control::{DeviceReport, StatusReport, VolumeReport};
 
 /// Rates between two reports.
 pub struct Rates {
-    devices: Vec<Rate>,
-    operations: Vec<(&'static str, Rate)>,
+    pub(super) devices: Vec<Rate>,
+    pub(super) operations: Vec<(&'static str, Rate)>,
 }
 
 /// Rate of one kind of request between two reports.
-#[derive(Default)]
-struct Rate {
-    requests_per_second: f64,
-    bytes_per_second: f64,
-    took_ns_mean: u64,
+#[derive(Clone, Copy, Default)]
+pub(super) struct Rate {
+    pub requests_per_second: f64,
+    pub bytes_per_second: f64,
+    pub took_ns_mean: u64,
 }
 
 impl Rates {
