@@ -4,7 +4,6 @@
 
 use crate::machine::{Machine, run};
 use std::path::Path;
-use std::process::Command;
 
 pub const VERBS: &[&str] = &[
     "create",
@@ -96,19 +95,14 @@ fn completed(machine: &Machine, words: &[&str]) -> Vec<String> {
     let mut path = program.parent().unwrap().as_os_str().to_owned();
     path.push(":");
     path.push(std::env::var_os("PATH").unwrap_or_default());
-    let mut bash = Command::new("bash");
-    // The environment of a command of the machine.
-    let like = machine.command(&[]);
-    like.get_envs().for_each(|(key, value)| drop(value.map(|value| bash.env(key, value))));
-    bash.env("PATH", path).current_dir(machine.path("")).args(["--norc", "-c"]);
+    let mut bash = machine.program("bash");
+    bash.env("PATH", path).args(["--norc", "-c"]);
     bash.arg(
         r#"source <(braid completions bash); COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMP_TYPE=9
         _clap_complete_braid braid "${!#}" "" 2>/dev/null; printf '%s\n' "${COMPREPLY[@]}""#,
     );
-    let ended = run({
-        bash.arg("bash").arg("braid").args(words);
-        bash
-    });
+    bash.arg("bash").arg("braid").args(words);
+    let ended = run(bash);
     ended.stdout.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect()
 }
 

@@ -63,8 +63,15 @@ impl Machine {
 
     /// `braid` with these words, run in the machine's directory.
     pub fn command(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_braid"));
-        command.args(words).current_dir(self.directory.path()).env("BRAID_STATE_DIR", self.state());
+        let mut command = self.program(env!("CARGO_BIN_EXE_braid"));
+        command.args(words);
+        command
+    }
+
+    /// A program that runs `braid`, in the machine's directory.
+    pub fn program(&self, name: &str) -> Command {
+        let mut command = Command::new(name);
+        command.current_dir(self.directory.path()).env("BRAID_STATE_DIR", self.state());
         command.env("BRAID_RUNTIME_DIR", self.runtime()).env("BRAID_CONFIG_DIR", self.path("config"));
         command.env_remove("BRAID_LOG").stdin(Stdio::null());
         command

@@ -4,7 +4,7 @@ use crate::machine::{Machine, have, number, qemu_io_ok};
 use crate::replace::wait_until;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 fn keys(value: &Value) -> Vec<&str> {
     value.as_object().unwrap().keys().map(String::as_str).collect()
@@ -124,8 +124,7 @@ fn watch_shows_a_page_on_a_terminal_until_a_key_ends_it() {
     machine.create("vault", &[]);
     let _daemon = machine.serve(&["vault"]);
     let watch = format!("stty rows 40 cols 120; {} status vault --watch", env!("CARGO_BIN_EXE_braid"));
-    let mut command = Command::new("script");
-    machine.command(&[]).get_envs().for_each(|(key, value)| drop(value.map(|value| command.env(key, value))));
+    let mut command = machine.program("script");
     command.args(["--quiet", "--return", "--command", &watch, "/dev/null"]);
     let mut page = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let (mut keys, mut output, mut shown) =
