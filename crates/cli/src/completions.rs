@@ -65,13 +65,13 @@ fn volumes(text: &OsStr) -> Vec<CompletionCandidate> {
 }
 
 fn policies(text: &OsStr) -> Vec<CompletionCandidate> {
-    beginning(text, braid_policy::NAMES.iter().map(|name| ((*name).to_owned(), None)))
+    beginning(text, braid_lab::POLICIES.iter().map(|name| ((*name).to_owned(), None)))
 }
 
 fn workloads(text: &OsStr) -> Vec<CompletionCandidate> {
     beginning(
         text,
-        braid_workload::names().map(|about| (about.name.to_owned(), Some(about.summary.to_owned()))),
+        braid_lab::workloads().map(|about| (about.name.to_owned(), Some(about.summary.to_owned()))),
     )
 }
 

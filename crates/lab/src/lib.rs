@@ -79,7 +79,8 @@ mod verify;
 
 pub use block_costs::{CostCurves, Metric};
 pub use braid_engine::{READ_AHEAD, Readahead};
-pub use braid_policy::DEFAULT as DEFAULT_POLICY;
+pub use braid_policy::{DEFAULT as DEFAULT_POLICY, NAMES as POLICIES};
+pub use braid_workload::names as workloads;
 pub use device::{DeviceGroup, DeviceSetup, Size};
 pub use error::{Error, ErrorKind, Result};
 pub use fill::OWN;

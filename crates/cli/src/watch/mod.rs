@@ -1,5 +1,5 @@
-//! `braid status --watch`: repeats the status every second, with rates in between. A terminal gets a page with
-//! curves, everything else a report after the other.
+//! `braid status --watch`: repeats the status every second, with rates in between. A terminal gets a page
+//! with curves, everything else a report after the other.
 
 mod page;
 mod rates;

@@ -17,15 +17,15 @@ const MOST_DEVICES: usize = 12;
 
 /// The report that is shown, and the curves.
 #[derive(Default)]
-pub(super) struct Page {
+pub(super) struct WatchPage {
     text: String,
-    curves: Vec<Curve>,
+    curves: Vec<RateCurve>,
     /// First line of the report that is shown.
     pub from: u16,
 }
 
 /// Values of one second each, the latest last.
-struct Curve {
+struct RateCurve {
     name: String,
     unit: Unit,
     points: VecDeque<u64>,
@@ -46,7 +46,7 @@ impl Unit {
     }
 }
 
-impl Page {
+impl WatchPage {
     /// Takes a report, and adds a point to each curve. A device that left takes its curve along.
     pub fn take(&mut self, seen: Seen) {
         self.text = seen.text;
@@ -64,7 +64,7 @@ impl Page {
             let known = before.iter().position(|curve| curve.name == name);
             let mut curve = match known {
                 Some(place) => before.swap_remove(place),
-                None => Curve { name, unit, points: VecDeque::new() },
+                None => RateCurve { name, unit, points: VecDeque::new() },
             };
             if curve.points.len() == POINTS {
                 curve.points.pop_front();
@@ -97,7 +97,7 @@ impl Page {
     }
 }
 
-impl Curve {
+impl RateCurve {
     /// Draws name, curve, and the latest and the highest value.
     fn draw(&self, frame: &mut Frame, row: Rect) {
         let areas = [Constraint::Length(14), Constraint::Min(10), Constraint::Length(34)];
@@ -134,8 +134,8 @@ mod tests {
     use serde_json::json;
 
     /// The page after some seconds of a volume with two devices.
-    fn page(seconds: u64) -> Page {
-        let mut page = Page::default();
+    fn page(seconds: u64) -> WatchPage {
+        let mut page = WatchPage::default();
         let mut before = None;
         for second in 0..=seconds {
             let mut ssd = device("d0", "ssd", json!({}));
@@ -158,7 +158,7 @@ mod tests {
         page
     }
 
-    fn drawn(page: &Page, width: u16, height: u16) -> Vec<String> {
+    fn drawn(page: &WatchPage, width: u16, height: u16) -> Vec<String> {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|frame| page.draw(frame)).unwrap();
         let buffer = terminal.backend().buffer().clone();

@@ -1,7 +1,7 @@
-//! The terminal of `braid status --watch`: keys, and the page each second. Reports come from a thread, so that
-//! keys work while a daemon does not answer.
+//! The terminal of `braid status --watch`: keys, and the page each second. Reports come from a thread, so
+//! that keys work while a daemon does not answer.
 
-use super::page::Page;
+use super::page::WatchPage;
 use super::{INTERVAL, Seen, Watched};
 use braid_control::{Error, ErrorKind, Result};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
@@ -47,7 +47,7 @@ fn run(
     ended: &AtomicBool,
 ) -> Result<()> {
     let failed = |error: std::io::Error| Error::new(ErrorKind::Io, format!("terminal: {error}"));
-    let mut page = Page::default();
+    let mut page = WatchPage::default();
     while !ended.load(Ordering::Relaxed) {
         loop {
             match reports.try_recv() {
