@@ -8,7 +8,7 @@ PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
 export PREFIX SYSCONFDIR DESTDIR
 
-.PHONY: help test demo build install uninstall deb boot-test crash fuzz postgres bench bench-check book install-tools clean
+.PHONY: help test demo build install uninstall deb boot-test static crash fuzz postgres bench bench-check book install-tools clean
 
 help: ## list these verbs
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -23,6 +23,9 @@ demo: ## install what is missing, build, show policies beside each other in two 
 
 build: ## the programme, optimised: target/release/braid
 	cargo build --release
+
+static: ## the programme without shared libraries, for every Linux of this processor
+	@scripts/static
 
 install: ## what `make build` made, with manual and completions, below DESTDIR and PREFIX=/usr/local, as root
 	@scripts/install install

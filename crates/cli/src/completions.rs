@@ -33,21 +33,51 @@ pub fn run(arguments: &Arguments, _output: Output) -> Result<u8> {
     let shell = shells.completer(&shell).ok_or_else(|| failed(format!("{shell} has no completions")))?;
     let written = shell.write_registration(ASKED, "braid", "braid", "braid", &mut script);
     written.map_err(|error| failed(error.to_string()))?;
-    print(String::from_utf8_lossy(&script).trim_end());
+    let more = match arguments.shell {
+        Shell::Bash => BASH,
+        Shell::Zsh => ZSH,
+        _ => "",
+    };
+    print((String::from_utf8_lossy(&script) + more).trim_end());
     Ok(0)
 }
+
+/// bash divides words at `=` and `:`, and replaces only what follows the last of these. Words with blanks are
+/// not completed. Without a name, bash completes files.
+const BASH: &str = r#"
+_braid() {
+    local line=${COMP_LINE:0:COMP_POINT} words word kept i
+    read -ra words <<<"$line"
+    [[ $line != *[[:space:]] ]] || words+=("")
+    COMP_WORDS=("${words[@]}") COMP_CWORD=$((${#words[@]} - 1))
+    word=${words[COMP_CWORD]}
+    kept=${word%"${word##*[=:]}"}
+    _clap_complete_braid braid "$word" "${words[COMP_CWORD - 1]}"
+    for i in "${!COMPREPLY[@]}"; do COMPREPLY[i]=${COMPREPLY[i]#"$kept"}; done
+}
+complete -o nospace -o bashdefault -o default -F _braid braid
+"#;
+
+/// zsh loads the script at the first completion, and expects that completion from the script.
+const ZSH: &str = r#"
+[[ ${funcstack[1]} != _braid ]] || _clap_dynamic_completer_braid "$@"
+"#;
 
 /// Answers a shell that asks for completions, and ends the process; else returns at once.
 pub fn answer() {
     CompleteEnv::with_factory(|| with_names(Cli::command())).var(ASKED).bin("braid").complete();
 }
 
-/// A command whose arguments complete names. An argument with the same id has the same meaning in all
-/// commands.
+/// A command whose arguments complete names, by the ids of the arguments.
 fn with_names(command: Command) -> Command {
-    let is_new = matches!(command.get_name(), "create" | "import");
+    let name = command.get_name().to_owned();
+    let is_new = matches!(name.as_str(), "create" | "import" | "calibrate");
+    let are_models = matches!(name.as_str(), "demo" | "dbench" | "pass" | "cache");
     let command = command.mut_args(|arg| match arg.get_id().as_str() {
         "name" if !is_new => arg.add(ArgValueCompleter::new(volumes)),
+        "new" | "adopt" => arg.add(ArgValueCompleter::new(PathCompleter::any())),
+        "device" if name == "calibrate" => arg.add(ArgValueCompleter::new(PathCompleter::any())),
+        "ssd" | "hdd" if are_models => arg.add(ArgValueCompleter::new(models)),
         "policy" | "prefill_policy" => arg.add(ArgValueCompleter::new(policies)),
         "workload" => arg.add(ArgValueCompleter::new(workloads)),
         "ssd" => arg.add(ArgValueCompleter::new(|text: &OsStr| devices("ssd", text))),

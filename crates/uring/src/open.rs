@@ -95,21 +95,31 @@ pub(crate) fn open(path: &Path, access: Access, permission: Permission) -> io::R
     Ok(Opened { file, size, length, may_block, alignment, memory_alignment, beneath })
 }
 
-/// Waits in the calling thread until neither udev nor an ended process holds `path`, as an opening for
-/// writing would, which then takes no time.
+/// Waits in the calling thread until neither udev nor an ended process holds `path`. An opening for writing
+/// soon afterwards rarely waits. The opening reports all problems other than the holder.
 ///
 /// # Errors
-/// As an opening: `ResourceBusy` if another process holds the device.
+/// `ResourceBusy` if another process holds the device.
 pub fn wait_until_free(path: &Path) -> io::Result<()> {
-    let kind = std::fs::metadata(path).map_err(|e| failed(path, "look at", e))?.file_type();
-    let exclusive = if kind.is_block_device() { libc::O_EXCL } else { 0 };
+    let Ok(kind) = std::fs::metadata(path).map(|found| found.file_type()) else { return Ok(()) };
+    let is_block_device = kind.is_block_device();
+    if !is_block_device && !kind.is_file() {
+        return Ok(());
+    }
+    let exclusive = if is_block_device { libc::O_EXCL } else { 0 };
     let mut options = OpenOptions::new();
-    // Only for reading: udev reads each device that was closed after writing.
-    options.read(true).custom_flags(exclusive | libc::O_NONBLOCK | libc::O_CLOEXEC);
-    let file = open_patiently(&options, path).map_err(|e| refused(path, Access::Cached, e))?;
-    lock(path, &file, Permission::ReadWrite)?;
-    let locked = kind.is_block_device().then(|| lock_beneath(path, &file, Permission::Read));
-    locked.transpose().map(drop)
+    // A device only for reading: udev reads each device that was closed after writing. A file for writing: a
+    // lock over NFS needs that.
+    options.read(true).write(!is_block_device).custom_flags(exclusive | libc::O_CLOEXEC);
+    let waited =
+        open_patiently(&options, path).map_err(|e| refused(path, Access::Cached, e)).and_then(|file| {
+            lock(path, &file, Permission::ReadWrite)?;
+            if is_block_device { lock_beneath(path, &file, Permission::Read) } else { Ok(None) }
+        });
+    match waited {
+        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// True if the file system of a file may wait for a server or another process (FUSE, NFS, CIFS, 9p) and block
@@ -394,7 +404,8 @@ mod tests {
         }
         drop(file);
         wait_until_free(&device).unwrap();
-        open(&device, Access::Cached, Permission::ReadWrite).expect_err("an empty file, and not a busy one");
+        let free = File::open(&device).unwrap();
+        rustix::fs::flock(&free, FlockOperation::NonBlockingLockExclusive).expect("udev has ended");
         assert!(holder.wait().unwrap().success());
     }
 

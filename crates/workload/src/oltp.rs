@@ -55,7 +55,7 @@ pub(crate) struct AccountMix {
 }
 
 /// Returns the settings, with defaults from the trace.
-pub(crate) const fn settings(requests: &'static str, hot20: &'static str) -> [Setting; 12] {
+pub(crate) const fn settings(requests: &'static str, hot20: &'static str) -> [Setting; 13] {
     [
         Setting {
             key: "figures",
@@ -77,6 +77,11 @@ pub(crate) const fn settings(requests: &'static str, hot20: &'static str) -> [Se
             key: "hot20",
             default: hot20,
             meaning: "share of requests to the busiest fifth, 20% to 99.9%",
+        },
+        Setting {
+            key: "within",
+            default: "",
+            meaning: "exponent of the popularity of places within an area, 0 (all alike) to 4",
         },
         Setting { key: "span", default: "8.4GB", meaning: "bytes that are addressed, of each volume" },
         Setting { key: "read", default: "", meaning: "share of reads, instead of the trace's" },
@@ -121,6 +126,7 @@ pub(crate) fn new(
     let rate = settings.take_count("rate", mix.rate, 1..=1_000_000_000)?;
     let burst = settings.take_within("burst", 4.0, 1.0, 1000.0)?;
     let hot20 = settings.take_share("hot20")?.unwrap_or(figures.hot20);
+    let within = settings.take_within("within", figures.exponent, 0.0, 4.0)?;
     let span =
         settings.take_bytes("span", Bytes(8_400_000_000), AREA * 10..=MIB * (1 << 24))?.align_down(AREA);
     if !(0.2..=0.999).contains(&hot20) {
@@ -145,7 +151,7 @@ pub(crate) fn new(
         read,
         sizes: Sizes::new(mix.sizes),
         areas: Zipf::new(areas, Zipf::exponent_for(areas, 0.2, hot20)),
-        places: Zipf::new(places, figures.exponent),
+        places: Zipf::new(places, within),
         places_per_area: places,
         drift: drift / 3600.0 / rate as f64,
     });

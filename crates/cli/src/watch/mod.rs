@@ -11,18 +11,26 @@ use crate::output::{Output, is_open};
 use crate::status::{all, describe, overview};
 use braid_control::{Result, StateDir, VolumeName, VolumeReport, volume_report};
 use std::io::IsTerminal;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Shows one volume or all volumes until interrupted, until a report fails, or until standard output is
 /// closed.
 pub fn watch(state: &StateDir, name: Option<&VolumeName>, output: Output) -> Result<u8> {
     let mut watched = Watched { state: state.clone(), name: name.cloned(), before: None };
-    if !output.json && std::io::stdout().is_terminal() && std::io::stdin().is_terminal() {
+    let are_terminals = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
+    // A serial console may not know its size.
+    let has_room = || ratatui::crossterm::terminal::size().is_ok_and(|(width, height)| width * height > 0);
+    if !output.json && are_terminals && has_room() {
         return screen::show(watched);
     }
     while is_open() {
-        let Seen { report, text, .. } = watched.look()?;
-        output.show(&report, || text);
+        let Seen { report, rates } = watched.look()?;
+        let text = || report.text(&watched.state, rates.as_ref());
+        match &report {
+            Report::One(_, volume) => output.show(&**volume, text),
+            Report::All(volumes) => output.show(&serde_json::json!({ "volumes": volumes }), text),
+        }
         std::thread::sleep(INTERVAL);
     }
     Ok(0)
@@ -34,50 +42,37 @@ const INTERVAL: Duration = Duration::from_secs(1);
 struct Watched {
     state: StateDir,
     name: Option<VolumeName>,
-    before: Option<VolumeReport>,
+    before: Option<Arc<VolumeReport>>,
 }
 
-/// A report, once seen.
+/// A report of one volume, with the rates since the report of before, or of all volumes.
 struct Seen {
-    report: serde_json::Value,
-    text: String,
-    /// Rates since the report of before, of one volume.
+    report: Report,
     rates: Option<Rates>,
-    /// Names of the devices, as long as the rates.
-    devices: Vec<String>,
+}
+
+enum Report {
+    One(VolumeName, Arc<VolumeReport>),
+    All(Vec<VolumeReport>),
 }
 
 impl Watched {
     fn look(&mut self) -> Result<Seen> {
         let Some(name) = &self.name else {
-            let reports = all(&self.state)?;
-            let report = serde_json::json!({ "volumes": reports });
-            return Ok(Seen { report, text: overview(&reports), rates: None, devices: Vec::new() });
+            return Ok(Seen { report: Report::All(all(&self.state)?), rates: None });
         };
-        let now = volume_report(&self.state, name)?;
-        Ok(seen(&self.state, name, &mut self.before, now))
+        let now = Arc::new(volume_report(&self.state, name)?);
+        let rates = Rates::between(self.before.as_deref(), &now);
+        self.before = Some(now.clone());
+        Ok(Seen { report: Report::One(name.clone(), now), rates: Some(rates) })
     }
 }
 
-/// A report of one volume, with the rates since the report of `before`, which it replaces.
-fn seen(state: &StateDir, name: &VolumeName, before: &mut Option<VolumeReport>, now: VolumeReport) -> Seen {
-    let rates = Rates::between(before.as_ref(), &now);
-    let text = describe(state, name, &now, Some(&rates));
-    let devices = match &now {
-        VolumeReport::Served(status) => {
-            status.devices.iter().map(|device| format!("{} {}", device.device, device.class)).collect()
+impl Report {
+    fn text(&self, state: &StateDir, rates: Option<&Rates>) -> String {
+        match self {
+            Report::One(name, volume) => describe(state, name, volume, rates),
+            Report::All(volumes) => overview(volumes),
         }
-        VolumeReport::Resting(_) | VolumeReport::Silent(_) => Vec::new(),
-    };
-    let report = serde_json::to_value(&now).expect("a report is JSON");
-    *before = Some(now);
-    Seen { report, text, rates: Some(rates), devices }
-}
-
-/// The report of a served volume, for tests.
-#[cfg(test)]
-fn served(before: &mut Option<VolumeReport>, status: braid_control::StatusReport) -> Seen {
-    let state = StateDir::new(std::path::Path::new("/nonexistent")).expect("a path");
-    let name = "vault".parse().expect("a name");
-    seen(&state, &name, before, VolumeReport::Served(Box::new(status)))
+    }
 }

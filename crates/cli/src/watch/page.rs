@@ -1,6 +1,6 @@
 //! The page of `braid status --watch`: curves of the last minutes above the report.
 
-use super::{Rates, Seen};
+use super::Rates;
 use crate::status::time;
 use braid_base::Bytes;
 use ratatui::Frame;
@@ -21,7 +21,7 @@ pub(super) struct WatchPage {
     text: String,
     curves: Vec<RateCurve>,
     /// First line of the report that is shown.
-    pub from: u16,
+    from: usize,
 }
 
 /// Values of one second each, the latest last.
@@ -47,18 +47,19 @@ impl Unit {
 }
 
 impl WatchPage {
-    /// Takes a report, and adds a point to each curve. A device that left takes its curve along.
-    pub fn take(&mut self, seen: Seen) {
-        self.text = seen.text;
-        let Some(Rates { devices, operations }) = seen.rates else { return };
+    /// Takes the text of a report. With rates, adds a point to each curve; `devices` are the names of the
+    /// devices. The curve of a device that left goes, too.
+    pub fn take(&mut self, text: String, rates: Option<&Rates>, devices: &[String]) {
+        self.text = text;
+        let Some(Rates { devices: of_each, operations }) = rates else { return };
         let of_guests = operations.iter().filter(|(name, _)| *name != "flush").flat_map(|(name, rate)| {
             [
                 (format!("{name}s"), Unit::BytesPerSecond, rate.bytes_per_second as u64),
                 (format!("{name} latency"), Unit::Nanoseconds, rate.took_ns_mean),
             ]
         });
-        let of_devices = seen.devices.into_iter().zip(&devices).take(MOST_DEVICES);
-        let of_devices = of_devices.map(|(name, rate)| (name, Unit::Nanoseconds, rate.took_ns_mean));
+        let of_devices = devices.iter().zip(of_each).take(MOST_DEVICES);
+        let of_devices = of_devices.map(|(name, rate)| (name.clone(), Unit::Nanoseconds, rate.took_ns_mean));
         let mut before = std::mem::take(&mut self.curves);
         for (name, unit, value) in of_guests.chain(of_devices) {
             let known = before.iter().position(|curve| curve.name == name);
@@ -74,12 +75,12 @@ impl WatchPage {
         }
     }
 
-    /// Number of lines of the report.
-    pub fn lines(&self) -> u16 {
-        u16::try_from(self.text.lines().count()).unwrap_or(u16::MAX)
+    /// Scrolls the report by some lines; [`WatchPage::draw`] keeps its last line in sight.
+    pub fn scroll(&mut self, lines: isize) {
+        self.from = self.from.saturating_add_signed(lines);
     }
 
-    pub fn draw(&self, frame: &mut Frame) {
+    pub fn draw(&mut self, frame: &mut Frame) {
         // At least half of the page is the report's.
         let room = frame.area().height.saturating_sub(1) / 2;
         let shown = self.curves.len().min(usize::from(room.saturating_sub(1)));
@@ -89,8 +90,9 @@ impl WatchPage {
         for (row, curve) in curves.rows().zip(self.curves.iter().take(shown)) {
             curve.draw(frame, row);
         }
-        let lines: Vec<Line> = self.text.lines().map(|line| Line::styled(line, style_of(line))).collect();
-        frame.render_widget(Paragraph::new(lines).scroll((self.from, 0)), report);
+        let lines: Vec<Line> = wrapped(&self.text, usize::from(report.width)).collect();
+        self.from = self.from.min(lines.len().saturating_sub(1));
+        frame.render_widget(Paragraph::new(lines[self.from.min(lines.len())..].to_vec()), report);
         let help =
             "q: end   arrows, PgUp, PgDn: scroll   curves: a second a column, mean response times of devices";
         frame.render_widget(Paragraph::new(help).style(Style::new().add_modifier(Modifier::DIM)), keys);
@@ -115,6 +117,20 @@ impl RateCurve {
     }
 }
 
+/// Lines of a text, each in its colour, cut at `width` characters: the end of a line holds the remedy.
+fn wrapped(text: &str, width: usize) -> impl Iterator<Item = Line<'_>> {
+    text.lines().flat_map(move |line| {
+        let style = style_of(line);
+        let mut rest = Some(line);
+        std::iter::from_fn(move || {
+            let line = rest?;
+            let end = line.char_indices().nth(width.max(1)).map(|(end, _)| end);
+            rest = end.map(|end| &line[end..]);
+            Some(Line::styled(&line[..end.unwrap_or(line.len())], style))
+        })
+    })
+}
+
 /// Colour of a line of the report: red if data is lost or cannot be flushed, yellow for a lesser finding.
 fn style_of(line: &str) -> Style {
     match line.split_whitespace().next().unwrap_or_default() {
@@ -128,7 +144,7 @@ fn style_of(line: &str) -> Style {
 mod tests {
     use super::*;
     use crate::status::samples::{device, status};
-    use crate::watch::served;
+    use braid_control::VolumeReport;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
     use serde_json::json;
@@ -153,12 +169,16 @@ mod tests {
                 json!({ "uptime_seconds": second as f64, "behind_bytes": 1 << 20 }),
             );
             report.guests.read = serde_json::from_value(operation).unwrap();
-            page.take(served(&mut before, report));
+            let report = VolumeReport::Served(Box::new(report));
+            let rates = Rates::between(before.as_ref(), &report);
+            let text = "volume 'vault'\n  DEGRADED: a copy is behind: braid status vault\n".repeat(20);
+            page.take(text, Some(&rates), &["d0 ssd".to_owned(), "d1 hdd".to_owned()]);
+            before = Some(report);
         }
         page
     }
 
-    fn drawn(page: &WatchPage, width: u16, height: u16) -> Vec<String> {
+    fn drawn(page: &mut WatchPage, width: u16, height: u16) -> Vec<String> {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|frame| page.draw(frame)).unwrap();
         let buffer = terminal.backend().buffer().clone();
@@ -168,32 +188,42 @@ mod tests {
 
     #[test]
     fn curves_stand_above_the_report() {
-        let lines = drawn(&page(8), 80, 24);
+        let lines = drawn(&mut page(8), 80, 24);
         assert_eq!(lines[0], "reads          ▁▂▃▄▅▆▇█                        8 MiB/s, most 8 MiB/s");
         assert_eq!(lines[1], "read latency   ████████                        250 µs, most 250 µs");
         assert_eq!(lines[4], "d0 ssd         ████████                        200 µs, most 200 µs");
         assert!(lines[5].starts_with("d1 hdd") && lines[6].is_empty(), "{lines:#?}");
-        assert!(lines[7].starts_with("volume 'vault'"), "{lines:#?}");
-        assert!(lines[8].starts_with("  DEGRADED: a copy of up to 1 MiB is behind"), "{lines:#?}");
+        assert_eq!(lines[7], "volume 'vault'");
+        assert_eq!(lines[8], "  DEGRADED: a copy is behind: braid status vault");
         assert!(lines[23].starts_with("q: end"), "{lines:#?}");
     }
 
     #[test]
     fn report_keeps_half_of_a_small_terminal() {
-        let lines = drawn(&page(3), 60, 9);
+        let lines = drawn(&mut page(3), 60, 9);
         assert!(lines[0].starts_with("reads") && lines[2].starts_with("writes"), "{lines:#?}");
         assert!(lines[4].starts_with("volume 'vault'"), "{lines:#?}");
         // No room for anything is no reason to panic.
         for (width, height) in [(1, 1), (0, 0), (5, 3), (200, 1)] {
-            drawn(&page(2), width, height);
+            drawn(&mut page(2), width, height);
         }
     }
 
     #[test]
-    fn report_scrolls_and_curves_are_bounded() {
+    fn report_is_wrapped_and_scrolls_to_its_last_line() {
         let mut page = page(POINTS as u64 + 20);
         assert!(page.curves.iter().all(|curve| curve.points.len() == POINTS));
-        page.from = 1;
-        assert!(drawn(&page, 80, 24)[7].starts_with("  DEGRADED"));
+        page.scroll(1);
+        assert_eq!(drawn(&mut page, 80, 24)[7], "  DEGRADED: a copy is behind: braid status vault");
+        let narrow = drawn(&mut page, 30, 24);
+        assert_eq!(narrow[7..9], ["  DEGRADED: a copy is behind:", "braid status vault"]);
+        page.scroll(1_000_000);
+        assert!(drawn(&mut page, 80, 24)[7].starts_with("  DEGRADED"));
+        page.scroll(-1);
+        assert_eq!(drawn(&mut page, 80, 24)[7], "volume 'vault'");
+        page.scroll(isize::MIN);
+        page.take("short\n".to_owned(), None, &[]);
+        page.scroll(50);
+        assert_eq!(drawn(&mut page, 80, 24)[7], "short");
     }
 }

@@ -1,77 +1,104 @@
 //! The terminal of `braid status --watch`: keys, and the page each second. Reports come from a thread, so
-//! that keys work while a daemon does not answer.
+//! that keys work while a daemon does not answer. Signals have a thread, too: a read of a terminal that has
+//! gone does not return.
 
 use super::page::WatchPage;
-use super::{INTERVAL, Seen, Watched};
-use braid_control::{Error, ErrorKind, Result};
+use super::{INTERVAL, Report, Seen, Watched};
+use braid_control::{Error, ErrorKind, Result, VolumeReport};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::Duration;
 
-/// Longest time until a signal or a report is noticed.
+/// Longest time until a report is noticed.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// Shows the page until the user ends it, or a report fails.
+/// Shows the page until the user ends it, a signal comes, or a report fails.
 pub(super) fn show(mut watched: Watched) -> Result<u8> {
+    let failed =
+        |error: std::io::Error| Error::new(ErrorKind::Io, format!("the terminal shows no page: {error}"));
+    let state = watched.state.clone();
     let (sender, reports) = channel();
-    let (stop, stopped) = channel::<()>();
     std::thread::spawn(move || {
-        loop {
-            if sender.send(watched.look()).is_err() {
-                break;
-            }
-            // The page has gone if this is not a time-out.
-            if stopped.recv_timeout(INTERVAL) != Err(RecvTimeoutError::Timeout) {
-                break;
-            }
+        // The page has gone if nobody receives.
+        while sender.send(watched.look()).is_ok() {
+            std::thread::sleep(INTERVAL);
         }
     });
-    let ended = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
-        let registered = signal_hook::flag::register(signal, ended.clone());
-        registered.map_err(|error| Error::new(ErrorKind::Io, format!("cannot wait for signals: {error}")))?;
-    }
-    let mut terminal = ratatui::try_init()
-        .map_err(|error| Error::new(ErrorKind::Io, format!("the terminal shows no page: {error}")))?;
-    let shown = run(&mut terminal, &reports, &ended);
-    ratatui::restore();
-    drop(stop);
-    shown.map(|()| 0)
+    end_by_signals().map_err(failed)?;
+    let shown = ratatui::try_init().and_then(|mut terminal| {
+        let text = |seen: &Seen| seen.report.text(&state, seen.rates.as_ref());
+        run(&mut terminal, &reports, &text)
+    });
+    // The terminal may have gone.
+    let _ = ratatui::try_restore();
+    shown.map_err(failed)?.map(|()| 0)
 }
 
+/// Has a signal restore the terminal, and then end the process as the signal does.
+fn end_by_signals() -> std::io::Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGQUIT, SIGHUP])?;
+    std::thread::spawn(move || {
+        for signal in &mut signals {
+            if signal != SIGHUP {
+                let _ = ratatui::try_restore();
+            }
+            let _ = signal_hook::low_level::emulate_default_handler(signal);
+        }
+    });
+    Ok(())
+}
+
+/// Names of the devices, for their curves.
+fn devices(report: &Report) -> Vec<String> {
+    match report {
+        Report::One(_, volume) => match &**volume {
+            VolumeReport::Served(status) => {
+                status.devices.iter().map(|device| format!("{} {}", device.device, device.class)).collect()
+            }
+            VolumeReport::Resting(_) | VolumeReport::Silent(_) => Vec::new(),
+        },
+        Report::All(_) => Vec::new(),
+    }
+}
+
+/// Runs the page. The outer error is the terminal's, the inner a report's.
 fn run(
     terminal: &mut ratatui::DefaultTerminal,
     reports: &Receiver<Result<Seen>>,
-    ended: &AtomicBool,
-) -> Result<()> {
-    let failed = |error: std::io::Error| Error::new(ErrorKind::Io, format!("terminal: {error}"));
+    text: &impl Fn(&Seen) -> String,
+) -> std::io::Result<Result<()>> {
     let mut page = WatchPage::default();
-    while !ended.load(Ordering::Relaxed) {
-        loop {
-            match reports.try_recv() {
-                Ok(seen) => page.take(seen?),
-                Err(TryRecvError::Empty) => break,
-                Err(TryRecvError::Disconnected) => return Ok(()),
+    loop {
+        match reports.try_recv() {
+            Ok(Ok(seen)) => {
+                page.take(text(&seen), seen.rates.as_ref(), &devices(&seen.report));
+                if matches!(seen.report, Report::All(_)) {
+                    // Messages about volumes that cannot be read go to standard error.
+                    terminal.clear()?;
+                }
+            }
+            Ok(Err(error)) => return Ok(Err(error)),
+            Err(TryRecvError::Empty) => {}
+            Err(TryRecvError::Disconnected) => {
+                return Ok(Err(Error::new(ErrorKind::Io, "the reports have ended")));
             }
         }
-        terminal.draw(|frame| page.draw(frame)).map_err(failed)?;
-        if event::poll(PATIENCE).map_err(failed)?
-            && let Event::Key(key) = event::read().map_err(failed)?
+        terminal.draw(|frame| page.draw(frame))?;
+        if event::poll(PATIENCE)?
+            && let Event::Key(key) = event::read()?
             && key.kind == KeyEventKind::Press
         {
-            let by = match key.code {
-                KeyCode::Char('q') | KeyCode::Esc => return Ok(()),
-                KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return Ok(()),
-                KeyCode::Up => -1,
-                KeyCode::Down => 1,
-                KeyCode::PageUp => -10,
-                KeyCode::PageDown => 10,
-                _ => 0,
-            };
-            page.from = page.from.saturating_add_signed(by).min(page.lines().saturating_sub(1));
+            match key.code {
+                KeyCode::Char('q') | KeyCode::Esc => return Ok(Ok(())),
+                KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return Ok(Ok(())),
+                KeyCode::Up => page.scroll(-1),
+                KeyCode::Down => page.scroll(1),
+                KeyCode::PageUp => page.scroll(-10),
+                KeyCode::PageDown => page.scroll(10),
+                _ => {}
+            }
         }
     }
-    Ok(())
 }

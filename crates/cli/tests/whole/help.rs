@@ -97,9 +97,11 @@ fn completed(machine: &Machine, words: &[&str]) -> Vec<String> {
     path.push(std::env::var_os("PATH").unwrap_or_default());
     let mut bash = machine.program("bash");
     bash.env("PATH", path).args(["--norc", "-c"]);
+    // bash also divides the words at = and :, and then replaces only the last part.
     bash.arg(
-        r#"source <(braid completions bash); COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMP_TYPE=9
-        _clap_complete_braid braid "${!#}" "" 2>/dev/null; printf '%s\n' "${COMPREPLY[@]}""#,
+        r#"source <(braid completions bash); COMP_LINE=$*; COMP_POINT=${#COMP_LINE}; COMP_TYPE=9
+        read -ra COMP_WORDS <<<"${COMP_LINE//[=:]/ & }"; COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+        _braid braid "${COMP_WORDS[COMP_CWORD]}" "" 2>/dev/null; printf '%s\n' "${COMPREPLY[@]}""#,
     );
     bash.arg("bash").arg("braid").args(words);
     let ended = run(bash);
@@ -123,11 +125,13 @@ fn a_shell_completes_commands_and_names() {
         ["wardrop/fig1", "wardrop/fig10", "wardrop/fig11"]
     );
     let disks = completed(&["create", "x", "--hdd", "a.img,model=mb"]);
-    assert_eq!(disks, ["a.img,model=mba3073"]);
+    assert_eq!(disks, ["mba3073"]);
     // A new name has no completions; a new device is a file.
     assert_eq!(completed(&["create", "va"]), [""; 0]);
     std::fs::write(machine.path("disk.img"), "").unwrap();
     assert_eq!(completed(&["create", "x", "--hdd", "disk"]), ["disk.img"]);
+    assert_eq!(completed(&["demo", "--ssd", "x25-m"]), ["x25-m", "x25-m-worn"]);
+    assert_eq!(completed(&["device", "replace", "vault", "d1", "disk"]), ["disk.img"]);
     for shell in ["zsh", "fish"] {
         let script = machine.ok(&["completions", shell]);
         assert!(script.contains("BRAID_COMPLETE"), "{shell}: {script}");

@@ -109,6 +109,7 @@ fn debian_package_has_the_program_its_units_and_dependencies() {
         " ./usr/lib/systemd/system/braid@.service\n",
         " ./usr/share/man/man1/braid-create.1.gz\n",
         " ./usr/share/doc/braid/copyright\n",
+        " ./usr/share/braid/grafana.json\n",
         " ./etc/braid/\n",
     ] {
         assert!(files.contains(file), "{file:?} in {files}");

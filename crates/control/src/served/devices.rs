@@ -18,6 +18,10 @@ use braid_format::Uuid;
 use braid_format::superblock::Layout;
 use braid_runtime::Device;
 use std::path::PathBuf;
+use std::time::Duration;
+
+/// Time within which udev looks at a device that was closed.
+const UDEV_COMES: Duration = Duration::from_millis(200);
 
 impl ServedVolume {
     /// Adds a device to the volume. If adding fails, a file made for the device is removed again.
@@ -33,6 +37,8 @@ impl ServedVolume {
         overwrite: bool,
         leaves: Option<DeviceId>,
     ) -> Result<(DeviceId, AddReport)> {
+        // Of two additions of a new file at the same time, the one that fails would remove the other's.
+        let _alone = self.adding.acquire(1).await;
         let record = self.record()?;
         if spec.storage == Storage::Memory && !record.temporary {
             let problem = "a device in memory ends with its daemon: use a path";
@@ -57,7 +63,7 @@ impl ServedVolume {
         new.made = prepare(spec)? == Prepared::Made;
         let added = async {
             if let Storage::Path(path) = &spec.storage {
-                self.wait_until_free(path.clone()).await?;
+                self.wait_until_free(path.clone(), Duration::ZERO).await?;
             }
             let (model, seed) = (model.map(|model| model.spec), self.members.borrow().len() as u64);
             let opened =
@@ -177,7 +183,8 @@ impl ServedVolume {
             .iter_mut()
             .filter(|member| member.id == device)
             .for_each(|m| m.device = None);
-        self.wait_until_free(path.clone()).await?;
+        // udev comes a moment after the closing.
+        self.wait_until_free(path.clone(), UDEV_COMES).await?;
         let (header, mut found) = open_paths(&self.ring, std::slice::from_ref(&path), &record.models).await?;
         let Member { id, device: opened, name, adopted } = found.remove(0);
         if header.volume.to_string() != record.uuid || id != device {
@@ -229,9 +236,14 @@ impl ServedVolume {
         Ok(())
     }
 
-    /// Waits until the opening of a device will not keep guests: udev may hold a device for seconds.
-    async fn wait_until_free(&self, path: PathBuf) -> Result<()> {
-        self.aside(move || Ok(braid_uring::wait_until_free(&path)?)).await
+    /// Waits, for `first` at least, until the opening of a device will not keep guests: udev may hold a device
+    /// for seconds.
+    async fn wait_until_free(&self, path: PathBuf, first: Duration) -> Result<()> {
+        self.aside(move || {
+            std::thread::sleep(first);
+            Ok(braid_uring::wait_until_free(&path)?)
+        })
+        .await
     }
 
     /// Returns the devices in the record. If the record cannot be read, returns `new` alone: a file that may

@@ -50,6 +50,8 @@ pub(crate) struct ServedVolume {
     places: RefCell<Vec<(usize, DeviceRecord)>>,
     /// Serialises changes of `noted` and `places`.
     noting: Semaphore,
+    /// Serialises additions of devices.
+    adding: Semaphore,
     catch_up: CatchUp,
     frontends: Frontends,
     end: End,
@@ -80,6 +82,7 @@ impl ServedVolume {
             noted: RefCell::default(),
             places: RefCell::new(members.records),
             noting: Semaphore::new(1),
+            adding: Semaphore::new(1),
             catch_up: CatchUp::default(),
             frontends,
             end: End::default(),

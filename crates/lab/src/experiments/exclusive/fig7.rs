@@ -47,7 +47,8 @@ pub const EXPERIMENT: Experiment = figure(
                     Between(0.95, 1.05),
                 ),
             ],
-            why: "A tier of popular pages is of use while popularity stands still, as it does here. Instead: 5 of 500 areas become the most popular ones in each period.",
+            why: "A tier of popular pages is of use while popularity stands still, as here. Instead: in each period 5 of each trace's 50 areas become its most popular, a speed chosen for this \
+                  claim.",
             instead: &[
                 Peak { measure: VolumeLatency, series: MOVING, from: 100, to: 100 },
                 Change { measure: VolumeLatency, series: MOVING, at: 80, from: 100 },

@@ -58,7 +58,8 @@ const PAPER: Paper = Paper {
         "Each trace has 122 or 90 requests a second, as the public traces have. Table 1 has 825 and 431, which for as long as the traces last would be 7 and 5 times as many requests \
          as there are in them; without the paper's DRAM cache a pair of disks could not serve them.",
         "20 disks instead of 1,140 to 1,360, scaled as table 2 is: ten RAID 1 pairs, each with a trace of its own, beside one to three pairs of SSDs. A trace spans 500 MiB \
-         instead of 8.4 GB, a period is 100 s instead of an hour, a run four periods instead of twelve, of which two are measured. Seeks are shorter than over 8.4 GB.",
+         instead of 8.4 GB, a period is 100 s instead of an hour, a run four periods instead of twelve, of which two are measured. Seeks are shorter than over 8.4 GB. The paper counts its SSDs and gives no \
+         sizes: here an SSD rate of 10 % is room for 10 % of the data.",
         "The devices are models: Fujitsu MBA3073 with its write cache, and a SATA SSD of today. The paper measured fixed response times of devices that it does not name.",
         "There is no DRAM cache, since the paper does not state the size of its own; exclusive/dram has several.",
         "No request waits for a purge: a dirty segment is written back when the one before it is purged, and a write that finds no room goes to its tier.",
@@ -171,8 +172,8 @@ const fn series(
 }
 
 /// Reason why the combination is not ahead at an SSD rate of 30 %.
-const STANDS_STILL: &str = "The paper's reason is data that leaves the tier, and is still in the combination's cache. Here popularity stands still, and the SSDs hold 30 % of \
-    all data. Instead: SSDs of twice the size, and 20 of 500 areas that become the most popular ones in each period.";
+const STANDS_STILL: &str = "By the paper, data that leaves the tier is still in the combination's cache; here popularity stands still. Instead, two changes at once: in each period 20 of \
+    each trace's 50 areas become its most popular, and SSDs hold 60 % of the data.";
 
 /// Note for comparisons at an SSD rate of 30 % and a cache rate of 80 %, where the paper's methods differ.
 const CLOSE: &[&str] = &["The cache rate is 80 % throughout."];

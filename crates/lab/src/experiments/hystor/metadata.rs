@@ -20,10 +20,6 @@ const LOAD_32: &str = "ext3-file-like,read=32MiB";
 const ON: &str = "hystor,as-published,period=1s,write-back=0%";
 const OFF: &str = "hystor,as-published,period=1s,write-back=0%,metadata=off";
 
-/// The mover is not limited.
-const MOVED: &str = "hystor,period=1s,write-back=0%,metadata=off,budget=100%";
-const MOVED_32: &str = "hystor without metadata, 32 MB, budget=100%";
-
 /// A search for high-cost blocks begins once a minute.
 const SELDOM: &str = "hystor,as-published,period=60s,write-back=0%";
 const SELDOM_OFF: &str = "hystor,as-published,period=60s,write-back=0%,metadata=off";
@@ -58,7 +54,6 @@ pub const EXPERIMENT: Experiment = Experiment {
         series(HDD_32, HDD_ALONE, "hdd-only", LOAD_32),
         series(ON_32, BOTH, ON, LOAD_32),
         series(OFF_32, BOTH, OFF, LOAD_32),
-        series(MOVED_32, BOTH, MOVED, LOAD_32),
         series(SELDOM_32, BOTH, SELDOM, LOAD_32),
         series(SELDOM_OFF_32, BOTH, SELDOM_OFF, LOAD_32),
         series(LIMITED_32, BOTH, LIMITED, LOAD_32),
@@ -90,8 +85,8 @@ pub const EXPERIMENT: Experiment = Experiment {
                 times_longer(OFF_16, &[ON_16], 32, Words, MoreThan(1.0)),
                 times_longer(OFF_32, &[ON_32], 32, Words, MoreThan(1.0)),
             ],
-            why: "The interval between two searches is not published. With a search every second, a small SSD is exchanged again and again, and most with metadata, which fill it. \
-                  Instead: a search once a minute, in both.",
+            why: "The interval between two searches is not published. With a search every second, moves keep the disk from guests, with metadata more than without. Instead: a search once a \
+                  minute, in both.",
             instead: &[Ratio { measure: Time, of: SELDOM_OFF_32, to: &[SELDOM_32], at: 32 }],
         },
         Claim {
@@ -102,11 +97,8 @@ pub const EXPERIMENT: Experiment = Experiment {
                 times_longer(OFF_16, &[ON_16], 128, Words, Between(0.95, 1.05)),
                 times_longer(OFF_32, &[ON_32], 128, Words, Between(0.95, 1.05)),
             ],
-            why: "The data mover reads what a search chose for 1 % of a busy disk's time.",
-            instead: &[
-                Ratio { measure: Time, of: MOVED_32, to: &[ON_32], at: 128 },
-                Value { measure: HitRatio, series: MOVED_32, at: 128 },
-            ],
+            why: "",
+            instead: &[],
         },
         Claim {
             sentence: "Either run takes about 20 s less than on the disk alone.",
@@ -116,11 +108,12 @@ pub const EXPERIMENT: Experiment = Experiment {
                 times_longer(ON_16, &[HDD_16], 128, Words, Between(0.13, 0.42)),
                 times_longer(ON_32, &[HDD_32], 128, Words, Between(0.53, 0.69)),
             ],
-            why: "How large the talk's file was, and how it lay on the disk, is not published. A third of the requests are for indirect blocks, and the mover takes the disk from the \
-                  rest. Instead: the mover is limited to 1 % of a busy disk.",
+            why: "The talk gives neither the size nor the place of its file. Here a third of the requests are for indirect blocks. Instead: a mover limited to 1 % of a busy disk; a search once a \
+                  minute. These requests then hit, and less than 20 s is saved.",
             instead: &[
                 Ratio { measure: Time, of: LIMITED_32, to: &[HDD_32], at: 128 },
                 Value { measure: HitRatio, series: LIMITED_32, at: 128 },
+                Ratio { measure: Time, of: SELDOM_32, to: &[HDD_32], at: 128 },
             ],
         },
         Claim {

@@ -63,6 +63,8 @@ const PAPER: Paper = Paper {
 
 const SSD_ALONE: &[(DeviceClass, &str)] = &[(Ssd, "32GB,model=x25-e")];
 const HDD_ALONE: &[(DeviceClass, &str)] = &[(Hdd, "73GB,model=cheetah-15k5")];
+/// The disk with its write cache off.
+const HDD_THROUGH: &[(DeviceClass, &str)] = &[(Hdd, "73GB,model=cheetah-15k5,write-cache=off")];
 const BOTH: &[(DeviceClass, &str)] = &[(Ssd, "{x}%,model=x25-e"), (Hdd, "73GB,model=cheetah-15k5")];
 
 const SSD: &str = "SSD only";

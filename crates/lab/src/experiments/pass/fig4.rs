@@ -12,8 +12,8 @@ use crate::experiment::{Axis, Bound, Claim, Experiment, Origin, Times};
 
 const LOAD: &str = "postmark-like,high=100KB,cached=90%,transactions=10M";
 
-/// The policy with the same bound for all windows.
-const LONGER: &str = "pass, max-lag=2%";
+/// As published, with a bound of the discrepancy.
+const BOUNDED: &str = "pass, max-lag=2%";
 
 /// The declaration.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -27,8 +27,8 @@ pub const EXPERIMENT: Experiment = Experiment {
     },
     series: &{
         let [hdd, ssd, raid1, fastest, pass, no_waiting] = all(LOAD, WINDOW, WINDOW_NO_WAITING);
-        let longer = series(LONGER, BOTH, "pass,window={x}sectors,max-lag=2%", LOAD);
-        [hdd, ssd, raid1, fastest, pass, no_waiting, longer]
+        let bounded = series(BOUNDED, BOTH, "pass,as-published,window={x}sectors,max-lag=2%", LOAD);
+        [hdd, ssd, raid1, fastest, pass, no_waiting, bounded]
     },
     measures: &[Operations, Throughput, LatencyP99, Behind, BehindHighest],
     counting: Some(POSTMARK_COUNTS),
@@ -51,10 +51,11 @@ pub const EXPERIMENT: Experiment = Experiment {
             place: "section V-B and abstract",
             origin: Origin::Paper,
             tests: &discrepancy(800 * K, 1.3),
-            why: "As published, nothing bounds what guests write while the duplication thread is at work; the paper's run ends after 21 s. Instead: Braid's bound.",
+            why: "As published, nothing bounds what guests write while the duplication thread is at work; the paper's run ends after 21 s. Instead: a bound of 2 % of the volume, which costs guests \
+                  a part of their rate.",
             instead: &[
-                Value { measure: BehindHighest, series: LONGER, at: 800 * K },
-                Ratio { measure: Operations, of: LONGER, to: &[PASS], at: 800 * K },
+                Value { measure: BehindHighest, series: BOUNDED, at: 800 * K },
+                Ratio { measure: Operations, of: BOUNDED, to: &[RAID1], at: 800 * K },
             ],
         },
         Claim {
@@ -74,8 +75,8 @@ pub const EXPERIMENT: Experiment = Experiment {
                 Words,
                 Bound::AtLeast(1.0),
             )],
-            why: "with a small window guests wait for Braid's bound of twice the window",
-            instead: &[Change { measure: Operations, series: LONGER, at: 256, from: K }],
+            why: "",
+            instead: &[],
         },
     ],
     published: "The text gives the multiple at 800K sectors. The curve is plotted only, not published as numbers.",

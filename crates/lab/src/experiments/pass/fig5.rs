@@ -81,7 +81,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                 burstier(TPCC_10, &[IOMETER_50, IOMETER_90, POSTMARK], 15),
                 burstier(TPCC_20, &[IOMETER_50, IOMETER_90, POSTMARK], 15),
             ],
-            why: "PostMark ends within the ten minutes, and the bins after its end are empty. Instead: PostMark that goes on.",
+            why: "PostMark ends within the ten minutes, and the bins after its end are empty. Instead: PostMark that goes on. TPC-C is then level with PostMark, not burstier.",
             instead: &[Ratio {
                 measure: Entropy,
                 of: TPCC_20,
@@ -101,8 +101,8 @@ pub const EXPERIMENT: Experiment = Experiment {
                 burstier(IOMETER_50, &[TPCC_10, TPCC_20], 20),
                 burstier(IOMETER_90, &[TPCC_10, TPCC_20], 20),
             ],
-            why: "Of n requests no plot can have more than log2 n bits, and TPC-C makes few. Instead: a system on which IOmeter makes fewer requests, and a database without memory, \
-                  which makes more.",
+            why: "Of n requests no plot can have more than log2 n bits, and TPC-C makes few. Instead: IOmeter on RAID 1, with fewer requests, and TPC-C with 20 warehouses without memory, with \
+                  more. IOmeter still has more bits.",
             instead: &[Ratio { measure: Entropy, of: IOMETER_RAID1, to: &[TPCC_NO_MEMORY], at: 20 }],
         },
     ],

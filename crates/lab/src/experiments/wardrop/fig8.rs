@@ -8,7 +8,7 @@ use crate::Prefill;
 use crate::experiment::Bound::{Between, LessThan};
 use crate::experiment::Measure::{Settling, SsdShare};
 use crate::experiment::Published::{Range, Words};
-use crate::experiment::Quantity::{Change, Ratio, Value};
+use crate::experiment::Quantity::{Change, Fall, Ratio, Value};
 use crate::experiment::{Claim, Experiment, Origin, Times};
 
 const ONE: &str = "1 disk";
@@ -72,9 +72,13 @@ pub const EXPERIMENT: Experiment = Experiment {
             place: "section III-C",
             origin: Origin::Paper,
             tests: &slightly_less(ONE),
-            why: "Few processes make so few files that memory has time to write them back: nearly all are allocated while the SSD is idle, and nothing moves later, because memory \
-                  answers the reads.",
-            instead: &[Change { measure: SsdShare, series: LARGE_FILES, at: 10, from: 2 }],
+            why: "Few processes write few files: nearly all are allocated while the SSD is idle, and nothing moves later, because memory answers the reads. Instead: files of 240 MiB for each \
+                  process, not 24. The share is then above the paper's.",
+            instead: &[
+                Change { measure: SsdShare, series: LARGE_FILES, at: 10, from: 2 },
+                Fall { measure: SsdShare, series: LARGE_FILES, from: 2, to: 10 },
+                Value { measure: SsdShare, series: LARGE_FILES, at: 10 },
+            ],
         },
     ],
     published: "The text gives the range for one disk. The curves are plotted only, not published as numbers.",

@@ -106,6 +106,7 @@ const BY_PERIOD: &str = "wardrop, R by period";
 const NO_MIGRATION: &str = "wardrop, no migration";
 const ALLOCATION_ONLY: &str = "wardrop, allocation only";
 const SSD_ONLY: &str = "SSD only";
+const HDD_FITTED: &str = "disk only, files of 93 MiB";
 const WORN_ONLY: &str = "worn SSD only, files of 93 MiB";
 const HDD_ONLY: &str = "disk only";
 const STRIPE: &str = "stripe";
