@@ -236,8 +236,8 @@ impl ServedVolume {
         Ok(())
     }
 
-    /// Waits, for `first` at least, until the opening of a device will not keep guests: udev may hold a device
-    /// for seconds.
+    /// Waits, for `first` at least, until the opening of a device will not keep guests: udev may hold a
+    /// device for seconds.
     async fn wait_until_free(&self, path: PathBuf, first: Duration) -> Result<()> {
         self.aside(move || {
             std::thread::sleep(first);
