@@ -6,6 +6,7 @@
 //! layers.rs     imports allowed between crates: the table, and the comparison with the crate graph
 //! licences.rs   allowed licences of linked crates
 //! names.rs      a type's name is defined once in a crate; no tuple parameters
+//! notices.rs    licence texts of linked crates, for a package: the program `notices` prints them
 //! rooms.rs      imports allowed between the rooms of a crate, and no circles of files
 //! style.rs      length of files, names of rooms, marks of open work
 //! ```
@@ -16,6 +17,7 @@ mod language;
 mod layers;
 mod licences;
 mod names;
+mod notices;
 mod rooms;
 mod style;
 mod workspace;
@@ -25,6 +27,7 @@ pub use language::language;
 pub use layers::layering;
 pub use licences::licensing;
 pub use names::{names, parameters};
+pub use notices::{linked, notices};
 pub use rooms::rooms;
 pub use style::style;
 pub use workspace::{metadata, root};

@@ -110,6 +110,7 @@ fn debian_package_has_the_program_its_units_and_dependencies() {
         " ./usr/share/man/man1/braid-create.1.gz\n",
         " ./usr/share/doc/braid/copyright\n",
         " ./usr/share/braid/grafana.json\n",
+        " ./usr/share/doc/braid/notices.gz\n",
         " ./etc/braid/\n",
     ] {
         assert!(files.contains(file), "{file:?} in {files}");
