@@ -23,6 +23,7 @@ const PROPOSED: &str = "F1-60% proposed, moving";
 
 /// The combination beside the proposed method, each at its best, as popularity moves.
 pub(super) const INSTEAD: &[Quantity] = &[
+    Ratio { measure: VolumeLatency, of: EXISTING, to: &[PROPOSED], at: 60 },
     RatioOfBests { measure: VolumeLatency, of: EXISTING, to: &[PROPOSED] },
     BestPlace { measure: VolumeLatency, series: EXISTING },
 ];

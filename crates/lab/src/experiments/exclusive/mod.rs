@@ -173,7 +173,7 @@ const fn series(
 
 /// Reason why the combination is not ahead at an SSD rate of 30 %.
 const STANDS_STILL: &str = "By the paper, data that leaves the tier is still in the combination's cache; here popularity stands still. Instead, two changes at once: in each period 20 of \
-    each trace's 50 areas become its most popular, and SSDs hold 60 % of the data.";
+    each trace's 50 areas become its most popular, and SSDs hold 60 % of the data. At a cache rate of 60 % the combination is then ahead; the cache alone, where both methods are the same, is best.";
 
 /// Note for comparisons at an SSD rate of 30 % and a cache rate of 80 %, where the paper's methods differ.
 const CLOSE: &[&str] = &["The cache rate is 80 % throughout."];

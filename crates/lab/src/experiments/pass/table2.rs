@@ -132,7 +132,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                 answered(HDD, 30, MoreThan(LIMIT)),
                 answered(HDD, 40, MoreThan(LIMIT)),
             ],
-            why: "What PostgreSQL kept in memory is not published. Instead, an extreme: no page is kept, every change is written. The disk alone then fails, and the policy does not; nor does RAID 1, \
+            why: "What PostgreSQL kept in memory is not published. Instead, an extreme: no page is kept, every change is written. With 40 warehouses the disk alone then fails, and the policy does not; nor does RAID 1, \
                   since the SSD serves half of its reads.",
             instead: &[
                 Value { measure: LatencyP90, series: HDD_NO_MEMORY, at: 30 },

@@ -73,7 +73,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             origin: Origin::Paper,
             tests: &slightly_less(ONE),
             why: "Few processes write few files: nearly all are allocated while the SSD is idle, and nothing moves later, because memory answers the reads. Instead: files of 240 MiB for each \
-                  process, not 24. The share is then above the paper's.",
+                  process, not 24. The share then no longer falls, and is above the paper's.",
             instead: &[
                 Change { measure: SsdShare, series: LARGE_FILES, at: 10, from: 2 },
                 Fall { measure: SsdShare, series: LARGE_FILES, from: 2, to: 10 },

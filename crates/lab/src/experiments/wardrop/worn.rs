@@ -93,7 +93,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             place: "section III-C and figure 6a",
             origin: Origin::Paper,
             tests: &[ratio(Throughput, &[STRIPE], 1.16)],
-            why: "In the model a process writes dirty pages back one request after another; no run changes that. Instead: 400 MB of dirty pages, so that fewer are written back. Linux 2.6.28 allows \
+            why: "In the model a process writes dirty pages back one request after another; no run changes that. Instead: 400 MB of dirty pages, so that fewer are written back; the seeds do not agree. Linux 2.6.28 allows \
                   100 MB on the paper's machine.",
             instead: &[Ratio { measure: Throughput, of: GATHERED, to: &[STRIPE_GATHERED], at: 10 }],
         },
