@@ -1,6 +1,7 @@
 //! Two required copies on three devices. One device loses unflushed writes; data copied from the device
 //! since then is lost as well.
 
+use crate::rig::life::wait_until_removed;
 use crate::rig::{Rig, filled, holds, make, options};
 use braid_base::{Bytes, DeviceId, ExtentId, KIB, MIB, Nanos};
 use braid_engine::{CreateOptions, Durability, Export, Result};
@@ -215,6 +216,25 @@ fn promotion_from_device_with_lost_writes_loses_nothing() {
         three.plan(promotions()).await;
         assert!(three.volume.status().background.promotions > 0);
         three.flush_without_it().await;
+        three.nothing_is_lost().await;
+    });
+}
+
+/// The device was removed at once. The drain copied the extents from the other device, and their spans became
+/// clean. The extra copies stayed, and were read after a crash.
+#[test]
+fn removal_of_device_with_lost_writes_leaves_no_older_cached_bytes() {
+    on_three_devices(async |three| {
+        three.lose_writes();
+        three.plan(promotions()).await;
+        three.flush_without_it().await;
+        three.volume.set_policy("ssd-first,cache=20%").await.unwrap();
+        assert!(three.volume.status().extra_blocks.0 > 0, "the policy keeps them");
+        three.volume.remove_device(LOSES).await.unwrap();
+        wait_until_removed(&three.world, &three.volume).await;
+        three.world.sleep(Nanos::from_secs(60)).await;
+        let status = three.volume.status();
+        assert_eq!((status.spans, status.background.resynced_bytes), ((0, 0), 0), "no resync drops them");
         three.nothing_is_lost().await;
     });
 }

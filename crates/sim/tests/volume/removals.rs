@@ -1,14 +1,17 @@
 //! Lost devices that leave a volume, and devices lost while they leave.
 
-use crate::deadlines::{mirror, no_faults};
+use crate::deadlines::{hang, mirror, no_faults, recover};
 use crate::rig::busy::{busy, end};
 use crate::rig::life::{LAST, disk, names, open, state, wait_until_removed};
-use crate::rig::{filled, make, options, refused, sound};
-use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos};
+use crate::rig::{Rig, filled, holds, make, options, refused, sound};
+use braid_base::{Bytes, DeviceId, ExtentId, KIB, MIB, Nanos};
 use braid_engine::{CreateOptions, Durability, ErrorKind, Export, OpenOptions, Volume, create};
 use braid_format::superblock::DeviceState;
+use braid_policy::{CurrentCopy, Occasion, Placement, Plan, Policy, View};
 use braid_runtime::{Arena, Runtime};
-use braid_sim::{Disk, Faults, Faulty, World};
+use braid_sim::{Disk, FaultPlan, Faults, Faulty, World};
+
+const EXTENT: Bytes = Bytes(128 << 10);
 
 /// A device failed while draining, or was missing at the next opening: its removal was forgotten, and the
 /// administrator had to request the removal again. A device found later does not return, either.
@@ -70,8 +73,8 @@ fn removal_continues_if_device_fails_before_record() {
     world.halt();
 }
 
-/// A mirror of 4 MiB striped over three disks; each MiB has a value of its own.
-async fn striped(rt: &World, disks: &[Disk; 3]) -> (Volume<World, Faulty<Disk>>, Arena) {
+/// A mirror of 4 MiB striped over some disks; each MiB has a value of its own.
+async fn striped(rt: &World, disks: &[Disk]) -> (Volume<World, Faulty<Disk>>, Arena) {
     let stripe = "stripe".to_owned();
     let made = CreateOptions { copies: 2, size: Some(MIB * 4), policy: stripe, ..options(1) };
     create(&sound(disks), &made).await.expect("the volume is created");
@@ -162,6 +165,140 @@ fn copies_made_for_lost_device_survive_power_cut_at_any_time() {
                 let buf = filled(&arena, MIB, 0);
                 volume.read(MIB * at, &buf).await.unwrap();
                 assert!(buf.with_bytes(|bytes| bytes.iter().all(|&byte| byte == at as u8 + 1)), "cut {cut}");
+            }
+        }
+    });
+    world.halt();
+}
+
+/// Value of an extent of [`striped`].
+fn value_of(extent: u64) -> u8 {
+    (EXTENT * extent / MIB) as u8 + 1
+}
+
+/// Devices with the home and the second copy of an extent of [`striped`], and the place of the second copy.
+fn copies_of(volume: &Rig, extent: u64) -> ([DeviceId; 2], Bytes) {
+    let explained = volume.explain(EXTENT * extent).expect("it is in the volume");
+    let (home, _) = explained.home.expect("the extent is written");
+    let (second, at, _) = explained.second.expect("there are two copies");
+    ([home, second], at)
+}
+
+/// A policy like `stripe` that reads the second copies.
+struct ReadsSecond;
+
+impl Policy for ReadsSecond {
+    fn name(&self) -> &'static str {
+        "stripe"
+    }
+
+    fn place<'a>(&mut self, _: &Occasion<'a>, _: &View) -> Placement<'a> {
+        Placement::KEEP
+    }
+
+    fn rank_reads(&self, copies: &mut [CurrentCopy], _: &View) {
+        copies.reverse();
+    }
+
+    fn plan(&mut self, view: &View, _: &mut Plan) -> Nanos {
+        view.now + Nanos::from_secs(1)
+    }
+
+    fn explain(&self, _: ExtentId, _: &View) -> String {
+        "a test".to_owned()
+    }
+}
+
+/// A copy made for a lost device had a bad place, which a guest's read found before the copies were durable.
+/// The copy became stale, and then counted as equal all the same: the volume would have lost the other copy.
+#[test]
+fn copy_made_for_lost_device_with_bad_place_is_stale_until_resync() {
+    let world = World::new(652);
+    let disks = [true, false, false, false].map(|ssd| disk(&world, ssd));
+    let rt = world.clone();
+    world.block_on(async move {
+        let (volume, arena) = striped(&rt, &disks).await;
+        // No span is dirty, so the loss of the device makes no copy stale.
+        rt.sleep(Nanos::from_secs(60)).await;
+        volume.replace_policy(Box::new(ReadsSecond));
+        let held = |&extent: &u64| copies_of(&volume, extent).0.contains(&LAST);
+        let lost: Vec<u64> = (0..MIB * 4 / EXTENT).filter(held).collect();
+        volume.fail_device(LAST).await.unwrap();
+        assert_eq!((volume.status().behind, volume.status().spans), (Bytes::ZERO, (0, 0)));
+        volume.remove_device(LAST).await.unwrap();
+        let between = [DeviceId(0), DeviceId(1)];
+        let is_new = |&&extent: &&u64| copies_of(&volume, extent).0 == between;
+        let extent = loop {
+            if let Some(&extent) = lost.iter().find(is_new) {
+                break extent;
+            }
+            assert!(lost.iter().any(held), "a copy went from the lost device to the second device");
+            rt.sleep(Nanos::from_micros(100)).await;
+        };
+        // The copies do not become durable before this device answers.
+        hang(&disks[3]);
+        let at = copies_of(&volume, extent).1;
+        let bad = Some(at..at + KIB * 4);
+        let plan = FaultPlan { bad_reads: bad.clone(), bad_writes: bad, ..FaultPlan::default() };
+        disks[1].faults().set(plan);
+        assert!(holds(&volume, &arena, EXTENT * extent, EXTENT, value_of(extent)).await.unwrap());
+        rt.sleep(Nanos::from_secs(1)).await;
+        assert_eq!(volume.status().behind, EXTENT, "the place could not be rewritten");
+        recover(&disks[3]);
+        wait_until_removed(&rt, &volume).await;
+        rt.sleep(Nanos::from_secs(10)).await;
+        assert_eq!(volume.status().behind, EXTENT, "no resync succeeded");
+        let error = refused(volume.fail_device(DeviceId(0)).await);
+        assert_eq!(error.kind(), ErrorKind::Degraded);
+        recover(&disks[1]);
+        rt.sleep(Nanos::from_secs(60)).await;
+        let status = volume.status();
+        assert_eq!((status.behind, status.background.resynced_bytes), (Bytes::ZERO, EXTENT.0));
+        volume.audit().await.unwrap();
+        volume.fail_device(DeviceId(0)).await.unwrap();
+        for extent in 0..MIB * 4 / EXTENT {
+            assert!(holds(&volume, &arena, EXTENT * extent, EXTENT, value_of(extent)).await.unwrap());
+        }
+    });
+    world.halt();
+}
+
+/// The journal went on calling a span behind although the drain had made the lost copies anew, as long as
+/// guests wrote to the span. After a crash the new copy was useless without the other copy.
+#[test]
+fn copies_made_for_lost_device_serve_alone_after_crash_in_busy_span() {
+    let world = World::new(653);
+    let disks = [disk(&world, true), disk(&world, false), disk(&world, false)];
+    let rt = world.clone();
+    world.block_on(async move {
+        let (volume, arena) = striped(&rt, &disks).await;
+        let held = |&extent: &u64| copies_of(&volume, extent).0.contains(&LAST);
+        let busy = (0..MIB * 4 / EXTENT).find(held).unwrap();
+        let write = async |extent, value| {
+            let bytes = filled(&arena, EXTENT, value);
+            volume.write(EXTENT * extent, &bytes, Durability::Fua).await.unwrap();
+        };
+        rt.sleep(Nanos::from_secs(60)).await;
+        write(busy, 100).await;
+        volume.fail_device(LAST).await.unwrap();
+        assert_eq!(volume.status().spans, (1, 1));
+        // With the record that another span is dirty, the journal records that the busy span is behind.
+        let other = busy + 1;
+        write(other, value_of(other)).await;
+        volume.remove_device(LAST).await.unwrap();
+        wait_until_removed(&rt, &volume).await;
+        assert_eq!(volume.status().spans.1, 0, "no copy is stale");
+        for value in 101..=120 {
+            write(busy, value).await;
+            rt.sleep(Nanos::from_secs(1)).await;
+        }
+        let status = volume.status();
+        assert_eq!((status.spans, status.background.resynced_bytes), ((1, 0), 0));
+        for disk in &disks[..2] {
+            let alone = open(&rt, vec![disk.fork(&rt)]).await;
+            for extent in 0..MIB * 4 / EXTENT {
+                let value = if extent == busy { 120 } else { value_of(extent) };
+                assert!(holds(&alone, &arena, EXTENT * extent, EXTENT, value).await.unwrap(), "{extent}");
             }
         }
     });
@@ -265,7 +402,7 @@ fn excluded_dead_device_can_be_removed_with_one_copy() {
             let buf = arena.alloc(KIB * 128).await;
             for extent in 0..32 {
                 let read = volume.read(KIB * 128 * extent, &buf).await;
-                let is_lost = recovery.lost.contains(&braid_base::ExtentId(extent as u32));
+                let is_lost = recovery.lost.contains(&ExtentId(extent as u32));
                 assert_eq!(read.is_err(), is_lost, "{extent}: {read:?}");
             }
             let first = KIB * 128 * u64::from(recovery.lost[0].0);
