@@ -10,7 +10,7 @@
 use crate::{Error, Result};
 use braid_base::{Bytes, DeviceClass, KIB, NodeId, ParseQuantityError};
 use braid_model::group::{Level, MOST_MEMBERS};
-use braid_model::{Found, InvalidModel, Spec};
+use braid_model::{Found, InvalidModel, Spec, Timing};
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -110,11 +110,22 @@ impl DeviceSetup {
         if !self.lower {
             spec.fits(self.class).map_err(setup)?;
         }
-        let spec = if self.write_cache { spec } else { spec.with_write_cache(false) };
+        let spec = if self.write_cache { spec } else { without_write_cache(spec)? };
         match self.group {
             None => Ok(spec),
             Some(DeviceGroup { members, level }) => spec.group(members, level).map_err(setup),
         }
+    }
+}
+
+/// The model with its write cache off.
+fn without_write_cache(spec: Spec) -> Result<Spec> {
+    match spec.timing {
+        Timing::Hdd(_) => Ok(spec.with_write_cache(false)),
+        _ => Err(Error::setup(format!(
+            "write-cache=off: model {} is no disk with a write cache: leave the option out",
+            spec.name
+        ))),
     }
 }
 
@@ -245,7 +256,6 @@ const USUAL_UNIT: Bytes = Bytes(64 * KIB.0);
 mod tests {
     use super::*;
     use braid_base::MIB;
-    use braid_model::Timing;
 
     fn ssd(text: &str) -> Result<DeviceSetup> {
         DeviceSetup::parse(DeviceClass::Ssd, text)
@@ -294,6 +304,11 @@ mod tests {
         assert!(!timing("73GB,model=mba3073,write-cache=off,raid1=2"));
         let error = hdd("73GB,model=mba3073,write-cache=perhaps").unwrap_err().to_string();
         assert!(error.contains("write-cache=perhaps"), "{error}");
+        // A drive in the place of a disk, and a model of two rates, would ignore the option.
+        for text in ["1GiB,model=samsung-960,as=hdd", "1GiB,model=ws-ros-hdd"] {
+            let error = hdd(&format!("{text},write-cache=off")).unwrap().spec().unwrap_err().to_string();
+            assert!(error.contains("write-cache=off"), "{text}: {error}");
+        }
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub(super) fn show(mut watched: Watched) -> Result<u8> {
     let state = watched.state.clone();
     let (sender, reports) = channel();
     std::thread::spawn(move || {
-        // The page has gone if nobody receives.
+        // A report that cannot be sent ends the thread: the page has ended.
         while sender.send(watched.look()).is_ok() {
             std::thread::sleep(INTERVAL);
         }

@@ -1,10 +1,10 @@
 //! Declared time of experiments: seconds of processor time of one seed. The seconds predict the time of a run
 //! and limit its number of seeds; no other figure depends on their accuracy.
 //!
-//! The shortest of three seeds, of 7b028539, by threads that shared an EPYC's processors with builds: up to
-//! twice the processor time. A run keeps the time of each seed (`seconds` in the files of `lab-results`).
-//! Experiments with the same simulations share them in one run, so all together take less: figures 5 to 8
-//! of `exclusive` are parts of figure 9.
+//! The shortest of three seeds, of 7b028539, or of 2026-11-29 for an experiment with series added since, by
+//! threads that shared an EPYC's processors with builds: up to twice the processor time. A run keeps the time
+//! of each seed (`seconds` in the files of `lab-results`). Experiments with the same simulations share them
+//! in one run, so all together take less: figures 5 to 8 of `exclusive` are parts of figure 9.
 
 /// Seconds of one seed of an experiment; `None` for an unlisted experiment, such as one from a file.
 pub fn seconds(id: &str) -> Option<f64> {
@@ -14,41 +14,41 @@ pub fn seconds(id: &str) -> Option<f64> {
 const SECONDS: &[(&str, f64)] = &[
     ("wardrop/fig1", 8.3),
     ("wardrop/fig5", 30.2),
-    ("wardrop/fig6", 49.5),
+    ("wardrop/fig6", 40.9),
     ("wardrop/fig7", 44.3),
-    ("wardrop/fig8", 38.5),
+    ("wardrop/fig8", 46.2),
     ("wardrop/fig9", 28.2),
-    ("wardrop/table3", 8.4),
+    ("wardrop/table3", 7.8),
     ("wardrop/fig10", 20.7),
-    ("wardrop/fig11", 9.2),
+    ("wardrop/fig11", 21.3),
     ("wardrop/page-cache", 22.3),
     ("pass/table1", 8.4),
     ("pass/fig1", 83.9),
     ("pass/fig2", 20.9),
     ("pass/fig3", 81.7),
-    ("pass/fig4", 75.9),
-    ("pass/table2", 35.3),
-    ("pass/fig5", 263.7),
+    ("pass/fig4", 73.9),
+    ("pass/table2", 54.7),
+    ("pass/fig5", 424.1),
     ("pass/span50", 106.5),
     ("pass/span90", 137.2),
-    ("hystor/patterns", 6.1),
-    ("hystor/metrics-email", 2.6),
+    ("hystor/patterns", 6.0),
+    ("hystor/metrics-email", 3.3),
     ("hystor/metrics-postmark", 57.0),
     ("hystor/metrics-tpcc", 3.9),
     ("hystor/metrics-netapp", 48.0),
     ("hystor/metrics-dbench", 21.9),
-    ("hystor/postmark", 65.7),
-    ("hystor/email", 1.3),
-    ("hystor/tpch", 9.3),
-    ("hystor/metadata", 66.5),
+    ("hystor/postmark", 122.7),
+    ("hystor/email", 1.8),
+    ("hystor/tpch", 20.7),
+    ("hystor/metadata", 111.6),
     ("hystor/scrub", 0.8),
     ("hystor/chunk", 1.2),
-    ("exclusive/fig5", 158.2),
-    ("exclusive/fig6", 129.5),
-    ("exclusive/fig7", 80.8),
+    ("exclusive/fig5", 231.1),
+    ("exclusive/fig6", 468.8),
+    ("exclusive/fig7", 107.3),
     ("exclusive/fig8", 168.2),
-    ("exclusive/fig9", 565.0),
-    ("exclusive/fig10", 273.6),
+    ("exclusive/fig9", 732.7),
+    ("exclusive/fig10", 325.8),
     ("exclusive/dram", 102.8),
     ("exclusive/drift", 85.0),
     ("working-set/fig1-writes", 11.1),
@@ -76,7 +76,7 @@ const SECONDS: &[(&str, f64)] = &[
     ("working-set/nodes-fig5-db2", 18.7),
     ("working-set/nodes-fig5-web", 34.5),
     ("working-set/nodes-checkpoint", 11.3),
-    ("wardrop/worn", 9.8),
+    ("wardrop/worn", 12.2),
     ("orthus/disks", 73.6),
     ("orthus/load", 102.6),
     ("colloid/disks", 13.5),
