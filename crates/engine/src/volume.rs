@@ -9,6 +9,7 @@ use crate::fence::Noted;
 use crate::journal::Recovery;
 use crate::open::{OpenOptions, open};
 use crate::planted::{Bug, planted};
+use crate::request::Admitted;
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId, Nanos, Op};
@@ -328,15 +329,16 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         Flags { metadata, sequential, ..Flags::default() }
     }
 
+    /// Ends a request: counts the request in the statistics.
     #[inline]
-    fn timed<T>(
+    fn ended<T>(
         &self,
-        start: Nanos,
+        admitted: &Admitted,
         result: Result<T>,
         record: impl FnOnce(&mut crate::GuestStats, Nanos),
     ) -> Result<T> {
         self.core.state.borrow_mut().publish();
-        let took = self.core.rt.now().saturating_sub(start);
+        let took = self.core.rt.now().saturating_sub(admitted.start);
         let mut guests = self.core.guests.stats.borrow_mut();
         guests.errors += u64::from(result.is_err());
         record(&mut guests, took);
@@ -354,14 +356,9 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
     }
 
     async fn read(&self, offset: Bytes, into: &Buf) -> Result<()> {
-        let start = self.core.rt.now();
-        if self.core.policy.observes()
-            && let Some(delay) = self.core.arrived(Op::Read, offset, into.len(), self.flags(), start)
-        {
-            delay.await;
-        }
+        let admitted = self.core.admit(Op::Read, offset, into.len(), self.flags()).await?;
         let result = self.core.read(offset, into).await;
-        self.timed(start, result, |guests, took| {
+        self.ended(&admitted, result, |guests, took| {
             guests.reads += 1;
             guests.read_bytes += into.len().0;
             guests.read_latency.record(took);
@@ -369,16 +366,10 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
     }
 
     async fn write(&self, offset: Bytes, from: &Buf, durability: Durability) -> Result<()> {
-        let _inside = self.core.guests.gate.enter()?;
-        let start = self.core.rt.now();
         let flags = Flags { fua: durability == Durability::Fua, ..self.flags() };
-        if self.core.policy.observes()
-            && let Some(delay) = self.core.arrived(Op::Write, offset, from.len(), flags, start)
-        {
-            delay.await;
-        }
+        let admitted = self.core.admit(Op::Write, offset, from.len(), flags).await?;
         let result = self.core.write(offset, from, durability).await;
-        self.timed(start, result, |guests, took| {
+        self.ended(&admitted, result, |guests, took| {
             guests.writes += 1;
             guests.write_bytes += from.len().0;
             guests.write_latency.record(took);
@@ -386,30 +377,18 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
     }
 
     async fn flush(&self) -> Result<()> {
-        let _inside = self.core.guests.gate.enter()?;
-        let start = self.core.rt.now();
-        if self.core.policy.observes()
-            && let Some(delay) = self.core.arrived(Op::Flush, Bytes::ZERO, Bytes::ZERO, self.flags(), start)
-        {
-            delay.await;
-        }
+        let admitted = self.core.admit(Op::Flush, Bytes::ZERO, Bytes::ZERO, self.flags()).await?;
         let result = self.core.flush_for_guest().await;
-        self.timed(start, result, |guests, took| {
+        self.ended(&admitted, result, |guests, took| {
             guests.flushes += 1;
             guests.flush_latency.record(took);
         })
     }
 
     async fn discard(&self, offset: Bytes, len: Bytes) -> Result<()> {
-        let _inside = self.core.guests.gate.enter()?;
-        let start = self.core.rt.now();
-        if self.core.policy.observes()
-            && let Some(delay) = self.core.arrived(Op::Discard, offset, len, self.flags(), start)
-        {
-            delay.await;
-        }
+        let admitted = self.core.admit(Op::Discard, offset, len, self.flags()).await?;
         let result = self.core.discard(offset, len).await;
-        self.timed(start, result, |guests, _| guests.discards += 1)
+        self.ended(&admitted, result, |guests, _| guests.discards += 1)
     }
 
     fn discards_to_zeros(&self) -> bool {
@@ -423,18 +402,12 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
         zeroing: Zeroing,
         durability: Durability,
     ) -> Result<()> {
-        let _inside = self.core.guests.gate.enter()?;
-        let start = self.core.rt.now();
         let op = if zeroing == Zeroing::MayDiscard { Op::Discard } else { Op::Write };
         let fua = durability == Durability::Fua;
         let flags = Flags { fua, zeros: op == Op::Write, ..self.flags() };
-        if self.core.policy.observes()
-            && let Some(delay) = self.core.arrived(op, offset, len, flags, start)
-        {
-            delay.await;
-        }
+        let admitted = self.core.admit(op, offset, len, flags).await?;
         let result = self.core.zero(offset, len, zeroing, durability).await;
-        self.timed(start, result, |guests, _| guests.discards += 1)
+        self.ended(&admitted, result, |guests, _| guests.discards += 1)
     }
 
     async fn prefetch(&self, offset: Bytes, len: Bytes) -> Result<()> {

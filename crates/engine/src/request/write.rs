@@ -11,6 +11,7 @@
 //! - an extent in the memory cache;
 //! - an edge that the device cannot write alone.
 
+use super::ticket::{Claim, Ticket};
 use crate::copies::{Allocated, Timing, Updated, lost};
 use crate::core::Core;
 use crate::devices::Deadline;
@@ -23,12 +24,14 @@ use braid_base::{BlockId, Bytes, DeviceId, Op};
 use braid_format::SlotNumber;
 use braid_format::map_page::Entry;
 use braid_policy::{ByteRange, Direction, Occasion, Origin, WriteTarget};
-use braid_runtime::{Buf, Device, LockGuard, Mode, RangeGuard, Runtime, join_all};
+use braid_runtime::{Buf, Device, Mode, RangeGuard, Runtime, join_all};
 use std::rc::Rc;
 
 /// The policy's placement of a write.
 #[derive(Clone, Copy)]
 struct Placed {
+    /// The extent under the lock, before the write.
+    entry: Entry,
     target: WriteTarget,
     timing: Timing,
     /// The request that contains the piece. The policy is asked again with this request if the extent turns
@@ -104,46 +107,35 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     async fn write_piece(self: &Rc<Self>, piece: &Piece, request: ByteRange, from: &Buf) -> Result<()> {
-        if self.is_unapplied(piece.extent) {
-            let whole = (piece.len() == self.shape.extent_size).then(|| Whole::Bytes(from.clone()));
-            Box::pin(self.wait_until_applied(piece.extent, whole)).await?;
+        self.wait_until_settled(piece, Op::Write, || true, || Whole::Bytes(from.clone())).await?;
+        let claim = self.claim_to_write(piece).await?;
+        let (claim, placed) = self.place(piece, request, claim).await;
+        let ticket = claim.begin(self, piece);
+        if self.is_plain(piece, from, &placed) {
+            self.write_plain(piece, from, placed.entry, &ticket).await
+        } else {
+            Box::pin(self.write_differing(piece, from, placed, ticket)).await
         }
-        if self.is_undecided(piece) {
-            Box::pin(self.decide(piece, Op::Write)).await?;
-        }
-        let records = self.most_records(piece);
-        // The journal room comes before the lock: a write without room waits for a commit.
-        let _room = match self.try_reserve(records) {
-            Some(room) => room,
-            None => Box::pin(self.reserve(records)).await?,
-        };
-        let mut guard = self.lock_to_write(piece).await;
-        let cached = guard.mode() == Mode::Exclusive && self.guests.cache.borrow().contains(piece.extent);
-        let (mut entry, Placed { mut target, timing, request }) = self.place(piece, request, cached);
-        let makes_extras = matches!(target, WriteTarget::Extra(_) | WriteTarget::NewHome(_));
-        if guard.mode() == Mode::Shared && makes_extras && !self.has_all_extras(piece) {
-            // The new copy would hide bytes that other holders of the shared lock write to the home.
-            drop(guard);
-            guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
-            entry = self.state.borrow().map.get(piece.extent);
-            target = if entry.home == SlotNumber::NONE { WriteTarget::Home } else { target };
-        }
-        let _change = self.guests.mark_change(piece);
-        self.state.borrow_mut().disturb(piece.extent);
-        let to_home = matches!(target, WriteTarget::Home | WriteTarget::HomeAlone);
-        if to_home && self.is_plain(piece, from, &entry) {
-            // Nearly every write: one place of one device, without another copy now or meanwhile.
-            let (member, start) = self.locate(entry.home);
-            let at = start + piece.range.start;
-            let _noted = self.begin_disk_write(member.id, at, from.len(), Some(from)).await;
-            let start = self.confirm_before_write().await?;
-            let attempt = self.begin_at(start, member, Direction::Write, at, from.len(), Origin::Guest);
-            let written = self.end(&attempt, member.write(at, from, Deadline::Only).await);
-            let written = written.map(|()| self.make_valid(piece, entry));
-            self.update_cache(piece, from, guard.mode(), &written);
-            return written;
-        }
-        Box::pin(self.write_differing(piece, from, entry, Placed { target, timing, request }, guard)).await
+    }
+
+    /// Writes to the only copy. Nearly every write: one place of one device.
+    #[inline]
+    async fn write_plain(
+        self: &Rc<Self>,
+        piece: &Piece,
+        from: &Buf,
+        entry: Entry,
+        ticket: &Ticket<'_>,
+    ) -> Result<()> {
+        let (member, start) = self.locate(entry.home);
+        let at = start + piece.range.start;
+        let _noted = self.begin_disk_write(member.id, at, from.len(), Some(from)).await;
+        let start = self.confirm_before_write().await?;
+        let attempt = self.begin_at(start, member, Direction::Write, at, from.len(), Origin::Guest);
+        let written = self.end(&attempt, member.write(at, from, Deadline::Only).await);
+        let written = written.map(|()| self.make_valid(piece, entry));
+        self.update_cache(piece, from, ticket.guard.mode(), &written);
+        written
     }
 
     /// Writes through to the memory cache. A cached extent is locked exclusive.
@@ -165,10 +157,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self: &Rc<Self>,
         piece: &Piece,
         from: &Buf,
-        entry: Entry,
         placed: Placed,
-        guard: LockGuard,
+        ticket: Ticket<'_>,
     ) -> Result<()> {
+        let guard = ticket.guard;
         let mode = guard.mode();
         let (result, span) = {
             let _turn = self.turn_to_write(piece, mode).await;
@@ -180,7 +172,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let was_only = guard.is_only();
             let is_only = || was_only && guard.is_only() || planted(Bug::PastDropsBesideOthers);
             match self.begin_differing(piece).await {
-                Ok(span) => (self.write_further(piece, from, entry, placed, is_only).await, span),
+                Ok(span) => (self.write_further(piece, from, placed, is_only).await, span),
                 Err(error) => (Err(error), None),
             }
         };
@@ -211,31 +203,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         result
     }
 
-    /// Locks the extent in the mode that the write needs.
-    async fn lock_to_write(&self, piece: &Piece) -> LockGuard {
-        let lock = Self::lock_number(piece.extent);
-        let mode = self.mode_to_write(piece);
-        if let Some(guard) = self.locks.try_lock(lock, mode) {
-            return guard;
-        }
-        let guard = self.locks.lock(lock, mode).await;
-        // Meanwhile the extent may have entered the memory cache or lost its home.
-        if mode == Mode::Exclusive || self.mode_to_write(piece) == Mode::Shared {
-            return guard;
-        }
-        drop(guard);
-        self.locks.lock(lock, Mode::Exclusive).await
-    }
-
-    fn mode_to_write(&self, piece: &Piece) -> Mode {
-        let entry = self.state.borrow().map.get(piece.extent);
-        let shared = self.changes_no_map(piece, &entry) && !self.guests.cache.borrow().contains(piece.extent);
-        if shared { Mode::Shared } else { Mode::Exclusive }
-    }
-
     /// True if a write changes only valid bytes, aligned for the devices.
     #[inline]
-    fn changes_no_map(&self, piece: &Piece, entry: &Entry) -> bool {
+    pub(super) fn changes_no_map(&self, piece: &Piece, entry: &Entry) -> bool {
         if entry.home == SlotNumber::NONE || entry.home == SlotNumber::LOST {
             return false;
         }
@@ -253,30 +223,46 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// True if a write is one request to one device, directly from its buffer, with no other copy and no
     /// epoch to update.
     #[inline]
-    fn is_plain(&self, piece: &Piece, from: &Buf, entry: &Entry) -> bool {
+    fn is_plain(&self, piece: &Piece, from: &Buf, Placed { entry, target, .. }: &Placed) -> bool {
+        let to_home = matches!(target, WriteTarget::Home | WriteTarget::HomeAlone);
         let only = entry.second == SlotNumber::NONE && !self.state.borrow().map.has_extras(piece.extent);
         let counts = || {
             let member = self.locate(entry.home).0;
             // One copy of two required copies: the device may have failed since.
             (self.shape.copies == 1 || member.is_current()) && member.can_use(from)
         };
-        only && self.active_epochs().is_none() && self.changes_no_map(piece, entry) && counts()
+        to_home && only && self.active_epochs().is_none() && self.changes_no_map(piece, entry) && counts()
     }
 
-    /// Asks the policy for the target of a write. For an extent without a home, the allocation chooses the
-    /// target.
+    /// Asks the policy for the target of a write. A new copy needs the exclusive lock, because the copy would
+    /// hide bytes that other holders of a shared lock write to the home.
     #[inline]
-    fn place(&self, piece: &Piece, request: ByteRange, cached: bool) -> (Entry, Placed) {
+    async fn place<'a>(&self, piece: &Piece, request: ByteRange, claim: Claim<'a>) -> (Claim<'a>, Placed) {
+        let cached = claim.mode() == Mode::Exclusive && self.guests.cache.borrow().contains(piece.extent);
+        let placed = self.target_of(piece, request, cached);
+        let makes_extras = matches!(placed.target, WriteTarget::Extra(_) | WriteTarget::NewHome(_));
+        if claim.mode() == Mode::Exclusive || !makes_extras || self.has_all_extras(piece) {
+            return (claim, placed);
+        }
+        let claim = claim.exclusive(self, piece).await;
+        let entry = self.state.borrow().map.get(piece.extent);
+        let target = if entry.home == SlotNumber::NONE { WriteTarget::Home } else { placed.target };
+        (claim, Placed { entry, target, ..placed })
+    }
+
+    /// For an extent without a home, the allocation chooses the target.
+    #[inline]
+    fn target_of(&self, piece: &Piece, request: ByteRange, cached: bool) -> Placed {
         let entry = self.state.borrow().map.get(piece.extent);
         if entry.home == SlotNumber::NONE {
-            return (entry, Placed { target: WriteTarget::Home, timing: Timing::Now, request });
+            return Placed { entry, target: WriteTarget::Home, timing: Timing::Now, request };
         }
         let occasion = Occasion::Write(self.shown(piece, request, cached));
         let (target, second) = self.with_policy(|policy, view| {
             let placement = policy.place(&occasion, view);
             (placement.write_target(), placement.second)
         });
-        (entry, Placed { target: self.enough(target), timing: Timing::of(second), request })
+        Placed { entry, target: self.enough(target), timing: Timing::of(second), request }
     }
 
     /// Makes writes that share the extent's lock take turns if they overlap in a sector. Writes that only
@@ -303,8 +289,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self: &Rc<Self>,
         piece: &Piece,
         from: &Buf,
-        entry: Entry,
-        Placed { target, timing, request }: Placed,
+        Placed { entry, target, timing, request }: Placed,
         is_only: impl Fn() -> bool,
     ) -> Result<Updated> {
         if entry.partly_lost && self.lost_edges(piece, entry.valid) {

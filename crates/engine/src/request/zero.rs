@@ -14,7 +14,7 @@ use braid_base::{Bytes, Op};
 use braid_format::SlotNumber;
 use braid_format::map_page::Entry;
 use braid_policy::Origin;
-use braid_runtime::{Device, Mode, Runtime, yield_now};
+use braid_runtime::{Device, Runtime, yield_now};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -34,10 +34,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.refuse_degraded()?;
         // One extent after the other: a discard of a whole disk must not keep guests from their extents.
         for (i, piece) in self.shape.pieces(offset, len).enumerate() {
-            if self.is_unapplied(piece.extent) {
-                let whole = (piece.len() == self.shape.extent_size).then_some(Whole::Zeros);
-                self.wait_until_applied(piece.extent, whole).await?;
-            }
+            self.wait_until_settled(&piece, Op::Discard, || self.has_edges(&piece), || Whole::Zeros).await?;
             for part in self.parts_to_zero(piece) {
                 self.zero_piece(part, zeroing).await?;
             }
@@ -78,9 +75,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Drops the extra copies of a piece, dirty copies included, and sends a discard to the disk.
     async fn discard_piece(self: &Rc<Self>, piece: &Piece) -> Result<()> {
-        let _room = self.reserve(self.most_records(piece)).await?;
-        let _guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
-        let _changing = self.guests.mark_change(piece);
+        let _ticket = self.claim(piece).await?.begin(self, piece);
         let differing = self.begin_differing(piece).await?;
         self.guests.cache.borrow_mut().remove(piece.extent);
         self.drop_covered_extras(piece);
@@ -120,22 +115,17 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if zeroing == Zeroing::MayDiscard && self.is_hole(&piece) {
             return Ok(());
         }
-        if self.has_edges(&piece) && self.is_undecided(&piece) {
-            self.decide(&piece, Op::Discard).await?;
-        }
         let change = self.admit_change(piece.len()).await;
-        let room = self.reserve(self.most_records(&piece)).await?;
-        let guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
-        if self.most_records(&piece) > room.records() {
+        let claim = self.claim(&piece).await?;
+        if !claim.suffices(self, &piece) {
             // Meanwhile a guest has written to a lost extent, which may now have extra copies.
-            drop((guard, room, change));
+            drop((claim, change));
             for part in self.parts_to_zero(piece) {
                 Box::pin(self.zero_piece(part, zeroing)).await?;
             }
             return Ok(());
         }
-        let _changing = self.guests.mark_change(&piece);
-        self.state.borrow_mut().disturb(piece.extent);
+        let _ticket = claim.begin(self, &piece);
         let differing = if self.has_edges(&piece) { self.begin_differing(&piece).await? } else { None };
         let (result, lacking) = match self.begin_image_change(&piece).await {
             Ok(span) => (self.zero_locked(&piece, zeroing).await, span),

@@ -1,0 +1,165 @@
+//! Admission of a guest's request: all waits and marks before a device hears of the request, in this order.
+//! A value gives back what it holds when dropped.
+//!
+//! | step | of | waits for | held by |
+//! |---|---|---|---|
+//! | gate | a request | nothing: refused while the volume closes | [`Admitted`] |
+//! | delay | a request | the policy | |
+//! | change of an epoch | a change | the bound on the lag of the image | `AdmittedChange` |
+//! | applied | a piece | journaled bytes of a recovered disk | |
+//! | decided | a piece | equal copies, after a crash | |
+//! | journal room | a piece | a commit | [`Claim`] |
+//! | extent | a piece | other users of the extent | [`Claim`] |
+//! | mark | a piece | nothing: bytes read beside the change no longer count | [`Ticket`] |
+//!
+//! A write is placed between claim and ticket: the policy chooses the target under the lock.
+
+use super::changing::ChangeMark;
+use super::gate::Inside;
+use crate::Result;
+use crate::core::Core;
+use crate::epochs::Whole;
+use crate::journal::Reservation;
+use crate::shape::Piece;
+use braid_base::{Bytes, Nanos, Op};
+use braid_policy::Flags;
+use braid_runtime::{Device, LockGuard, Mode, Runtime};
+use std::rc::Rc;
+
+/// A guest's request in the volume.
+pub(crate) struct Admitted<'a> {
+    /// `None` for a read: reads are answered until the end.
+    _inside: Option<Inside<'a>>,
+    /// Arrival.
+    pub start: Nanos,
+}
+
+/// Journal room and lock of a piece about to change.
+pub(super) struct Claim<'a> {
+    // The lock is dropped first.
+    guard: LockGuard,
+    room: Reservation<'a>,
+}
+
+/// A change of a piece under way.
+pub(super) struct Ticket<'a> {
+    // The mark is dropped first, under the lock, and the room last.
+    _mark: ChangeMark<'a>,
+    pub guard: LockGuard,
+    _room: Reservation<'a>,
+}
+
+impl<R: Runtime, D: Device> Core<R, D> {
+    /// Admits a request, after the delay that the policy asks for.
+    ///
+    /// # Errors
+    /// `Io` while the volume closes, except for a read.
+    #[inline]
+    pub async fn admit(&self, op: Op, offset: Bytes, len: Bytes, flags: Flags) -> Result<Admitted<'_>> {
+        let inside = if op == Op::Read { None } else { Some(self.guests.gate.enter()?) };
+        let start = self.rt.now();
+        if self.policy.observes()
+            && let Some(delay) = self.arrived(op, offset, len, flags, start)
+        {
+            delay.await;
+        }
+        Ok(Admitted { _inside: inside, start })
+    }
+
+    /// Waits until a piece may change after a recovery: until no journaled bytes will be applied to its
+    /// extent, and, if `keeps_bytes`, until its copies are equal. `whole` gives the bytes of a change that
+    /// replaces the extent. The caller holds no lock.
+    #[inline]
+    pub(super) async fn wait_until_settled(
+        self: &Rc<Self>,
+        piece: &Piece,
+        op: Op,
+        keeps_bytes: impl FnOnce() -> bool,
+        whole: impl FnOnce() -> Whole,
+    ) -> Result<()> {
+        if self.is_unapplied(piece.extent) {
+            let whole = (piece.len() == self.shape.extent_size).then(whole);
+            Box::pin(self.wait_until_applied(piece.extent, whole)).await?;
+        }
+        if self.is_undecided(piece) && keeps_bytes() {
+            Box::pin(self.decide(piece, op)).await?;
+        }
+        Ok(())
+    }
+
+    /// Claims a piece for any change: room in the journal, then the lock of the extent, exclusive.
+    pub(super) async fn claim(&self, piece: &Piece) -> Result<Claim<'_>> {
+        let room = self.room_for(piece).await?;
+        let guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
+        Ok(Claim { guard, room })
+    }
+
+    /// Claims a piece for a write: the lock is exclusive if the write changes the map, else shared.
+    #[inline]
+    pub(super) async fn claim_to_write(&self, piece: &Piece) -> Result<Claim<'_>> {
+        let room = self.room_for(piece).await?;
+        let guard = self.lock_to_write(piece).await;
+        Ok(Claim { guard, room })
+    }
+
+    /// Reserves room in the journal. A change without room waits for a commit, so the caller holds no lock.
+    #[inline]
+    async fn room_for(&self, piece: &Piece) -> Result<Reservation<'_>> {
+        let records = self.most_records(piece);
+        match self.try_reserve(records) {
+            Some(room) => Ok(room),
+            None => Box::pin(self.reserve(records)).await,
+        }
+    }
+
+    /// Locks the extent in the mode that a write needs.
+    async fn lock_to_write(&self, piece: &Piece) -> LockGuard {
+        let lock = Self::lock_number(piece.extent);
+        let mode = self.mode_to_write(piece);
+        if let Some(guard) = self.locks.try_lock(lock, mode) {
+            return guard;
+        }
+        let guard = self.locks.lock(lock, mode).await;
+        // Meanwhile the extent may have entered the memory cache or lost its home.
+        if mode == Mode::Exclusive || self.mode_to_write(piece) == Mode::Shared {
+            return guard;
+        }
+        drop(guard);
+        self.locks.lock(lock, Mode::Exclusive).await
+    }
+
+    fn mode_to_write(&self, piece: &Piece) -> Mode {
+        let entry = self.state.borrow().map.get(piece.extent);
+        let shared = self.changes_no_map(piece, &entry) && !self.guests.cache.borrow().contains(piece.extent);
+        if shared { Mode::Shared } else { Mode::Exclusive }
+    }
+}
+
+impl<'a> Claim<'a> {
+    /// Mode of the lock.
+    #[inline]
+    pub fn mode(&self) -> Mode {
+        self.guard.mode()
+    }
+
+    /// True if the room suffices for a change of the piece as the piece is under the lock.
+    pub fn suffices<R: Runtime, D: Device>(&self, core: &Core<R, D>, piece: &Piece) -> bool {
+        core.most_records(piece) <= self.room.records()
+    }
+
+    /// Exchanges the lock for an exclusive lock. The extent may change in between.
+    pub async fn exclusive<R: Runtime, D: Device>(self, core: &Core<R, D>, piece: &Piece) -> Claim<'a> {
+        drop(self.guard);
+        let guard = core.locks.lock(Core::<R, D>::lock_number(piece.extent), Mode::Exclusive).await;
+        Claim { guard, ..self }
+    }
+
+    /// Begins the change, before the first byte: bytes read ahead are dropped, and copies under way learn of
+    /// the change.
+    #[inline]
+    pub fn begin<R: Runtime, D: Device>(self, core: &'a Core<R, D>, piece: &Piece) -> Ticket<'a> {
+        let mark = core.guests.mark_change(piece);
+        core.state.borrow_mut().disturb(piece.extent);
+        Ticket { _mark: mark, guard: self.guard, _room: self.room }
+    }
+}
