@@ -17,8 +17,8 @@ test: ## install what is missing, then format, lints, checks of the source, all 
 	@scripts/install-tools
 	@scripts/test
 
-demo: ## install what is missing, build, show policies beside each other in two minutes
-	@scripts/install-tools
+demo: ## build, then show a safe copy and a cache in three minutes; asks before it installs packages
+	@scripts/install-tools demo
 	@scripts/demo
 
 build: ## the programme, optimised: target/release/braid
@@ -58,7 +58,7 @@ bench-check: ## engine and simulator against those of BASE=commit, by turns: fai
 book: ## the documents as a book, target/book/index.html; installs mdbook by cargo if it is missing
 	@scripts/book
 
-install-tools: ## install what tests and demo need, as far as this machine allows
+install-tools: ## install what tests need, as far as this machine allows
 	@scripts/install-tools
 
 clean: ## remove what was built

@@ -37,6 +37,10 @@ impl Stand {
         command
     }
 
+    fn policies(&self, more: &[&str]) -> Command {
+        self.demo(&[&["policies"], &SMALL[..], more].concat())
+    }
+
     fn dbench(&self, over: &str, more: &[&str]) -> Command {
         self.demo(&[&["dbench", "--over", over], more].concat())
     }
@@ -132,11 +136,9 @@ fn nbd_dbench_reports_runs_in_json_and_cleans_up() {
 }
 
 #[test]
-fn quick_demo_prints_every_policy_phase_and_cleans_up() {
+fn quick_comparison_prints_every_policy_phase_and_cleans_up() {
     let stand = Stand::new();
-    let (id, output) = end(start(
-        stand.demo(&[&SMALL[..], &["--policies", "cache,mode=write-back equi,mode=auto"]].concat()),
-    ));
+    let (id, output) = end(start(stand.policies(&["--policies", "cache,mode=write-back equi,mode=auto"])));
     stand.assert_nothing_left(id);
     if skipped("", &output) {
         return;
@@ -159,10 +161,9 @@ fn quick_demo_prints_every_policy_phase_and_cleans_up() {
 }
 
 #[test]
-fn quick_demo_json_marks_late_figures() {
+fn quick_comparison_json_marks_late_figures() {
     let stand = Stand::new();
-    let (id, output) =
-        end(start(stand.demo(&[&SMALL[..], &["--json", "--policies", "ssd-only stripe"]].concat())));
+    let (id, output) = end(start(stand.policies(&["--json", "--policies", "ssd-only stripe"])));
     stand.assert_nothing_left(id);
     if skipped("--json", &output) {
         return;
@@ -196,8 +197,10 @@ fn interrupted_demo_cleans_up() {
         (&dbench("kernel")[..], "$ mkfs.ext4", Signal::INT),
         (&dbench("kernel"), "$ braid attach", Signal::TERM),
         (&dbench("nbd"), "$ braid serve", Signal::INT),
-        (&["--seconds", "60"], "$ braid serve", Signal::INT),
-        (&["--size", "64MiB", "--policies", "equi"], "equi, hot set: ", Signal::TERM),
+        (&["policies", "--seconds", "60"], "$ braid serve", Signal::INT),
+        (&["policies", "--size", "64MiB", "--policies", "equi"], "equi, hot set: ", Signal::TERM),
+        (&["--seconds", "60"], "Watch the volumes in a browser: ", Signal::INT),
+        (&["--seconds", "60"], "Now pass: ", Signal::TERM),
     ] {
         let stand = Stand::new();
         let mut child = start(stand.demo(words));
@@ -231,10 +234,11 @@ fn interrupted_demo_cleans_up() {
 fn invalid_demo_arguments_are_refused_before_any_change() {
     let stand = Stand::new();
     for (words, expected) in [
-        (&["--policies", "wardrop,speed=9"][..], "speed"),
-        (&["--ssd", "x26"], "x25-m"),
-        (&["--policies", " "], "names none"),
+        (&["policies", "--policies", "wardrop,speed=9"][..], "speed"),
+        (&["policies", "--ssd", "x26"], "x25-m"),
+        (&["policies", "--policies", " "], "names none"),
         (&["--seconds", "0"], "seconds"),
+        (&["--web", "7070"], "--web"),
         (&["dbench", "--policies", "wardrop,speed=9"], "speed"),
         (&["dbench", "--clients", "0"], "clients"),
     ] {

@@ -5,11 +5,11 @@
 //! volume is stopped and forgotten, the image is checked and mounted without Braid, and every record is
 //! looked for.
 
-use super::count;
 use super::guard::Guard;
 use super::pass::commits::{Kept, Writers};
 use super::show::{CommitRun, MOUNT_OPTIONS, SIZE, Show, ShowSettings, too_slow};
 use super::volume::{Plan, Volume};
+use super::{NAME, count};
 use crate::output::Output;
 use braid_base::Bytes;
 use braid_control::{Result, StatusReport};
@@ -45,7 +45,7 @@ pub struct Arguments {
 
 /// The compared runs, and the records found on the disk afterwards.
 #[derive(Serialize)]
-struct Report {
+pub struct Report {
     conditions: Vec<String>,
     too_slow: Option<String>,
     runs: Vec<CommitRun>,
@@ -63,23 +63,35 @@ const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Runs the command. Exit status 3 if an acknowledged commit is missing.
 pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
-    let policies = [ALONE, CACHED].map(str::to_owned);
-    let (mut report, wall_seconds) = arguments.settings.show(&policies, 30, |show| Cache { show }.run())?;
+    let settings = &arguments.settings;
+    let (mut report, wall_seconds) = settings.show(&policies(), 2, 30, |stage, directory| {
+        play(&settings.scene(stage, NAME, directory, &directory.join("state")))
+    })?;
     report.wall_seconds = wall_seconds;
     output.show(&report, || report.text());
-    Ok(if report.lost_commits == 0 { 0 } else { 3 })
+    Ok(report.exit_status())
+}
+
+/// The compared policies: the disk alone, and the cache.
+pub fn policies() -> [String; 2] {
+    [ALONE, CACHED].map(str::to_owned)
+}
+
+/// Shows the speed with and without the cache, and the disk given back, without the time in the report.
+pub fn play(show: &Show) -> Result<Report> {
+    Cache { show }.run()
 }
 
 /// The demonstration.
 struct Cache<'a> {
-    show: &'a Show,
+    show: &'a Show<'a>,
 }
 
 impl Cache<'_> {
     fn run(&self) -> Result<Report> {
         self.show.stage.say("\nA disk with a file system becomes a volume, with its data in place.");
         let (mut guard, point) = (Guard::default(), self.show.plan.mount_point());
-        let volume = self.show.plan.adopt_and_serve(ALONE, &self.show.stage, &mut guard)?;
+        let volume = self.show.plan.adopt_and_serve(ALONE, self.show.stage, &mut guard)?;
         let device = volume.attach(&mut guard)?;
         volume.mount(&device, &point, MOUNT_OPTIONS, &mut guard)?;
         let writers = Writers::start(&point, self.show.clients as usize)?;
@@ -157,7 +169,13 @@ impl Cache<'_> {
 }
 
 impl Report {
-    fn text(&self) -> String {
+    /// 3 if an acknowledged commit is missing, else 0.
+    pub fn exit_status(&self) -> u8 {
+        if self.lost_commits == 0 { 0 } else { 3 }
+    }
+
+    /// The figures, and the commits found on the disk.
+    pub fn text(&self) -> String {
         let [alone, cached] = &self.runs[..] else { return String::new() };
         let lines: Vec<&str> = self.too_slow.iter().chain(&self.conditions).map(String::as_str).collect();
         format!(

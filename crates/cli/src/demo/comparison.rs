@@ -17,7 +17,7 @@ use super::memory_group::{self, MemoryGroup};
 use super::report::{DbenchRun, Report, count};
 use super::stage::{Program, Stage};
 use super::volume::{Plan, Volume};
-use super::{make_directory, read_policies};
+use super::{NAME, make_directory, read_policies};
 use crate::output::Output;
 use braid_base::Bytes;
 use braid_control::{Error, ErrorKind, Result};
@@ -128,7 +128,8 @@ pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
     let group =
         if over == Over::Kernel { limit_memory(arguments.memory, &mut guard, &mut conditions) } else { None };
     let (ssd, hdd, size) = (arguments.ssd.clone(), arguments.hdd.clone(), arguments.size);
-    let plan = Plan { directory, ssd, hdd, size };
+    let state = directory.join("state");
+    let plan = Plan { name: NAME, directory, state, ssd, hdd, size };
     let (dbench_options, mount_options) = (arguments.dbench_options.clone(), arguments.mount_options.clone());
     let comparison = Comparison { policies, clients, time, over, dbench_options, mount_options, plan, group };
     comparison.describe(&mut conditions);

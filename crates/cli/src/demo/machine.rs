@@ -45,7 +45,8 @@ pub fn choose(wanted: Option<Over>) -> Result<(Over, Option<String>)> {
 pub fn choose_kernel(programs: &[(&str, &str)]) -> Result<()> {
     let missing = missing_for_block_device().or_else(|| missing_program(programs));
     missing.map_or(Ok(()), |missing| {
-        Err(Error::new(ErrorKind::Unsupported, format!("the demo on a block device needs {missing}")))
+        let problem = format!("the demo on a block device needs {missing}; braid demo policies needs none");
+        Err(Error::new(ErrorKind::Unsupported, problem))
     })
 }
 

@@ -1,13 +1,12 @@
-//! `braid demo`: demonstrations of Braid on any machine, in two minutes, with nothing left behind.
+//! `braid demo`: demonstrations of Braid on any machine, in minutes, with nothing left behind.
 //!
-//! The demonstrations: a changing load ([`changing`], without a subcommand), dbench as in a paper
-//! ([`comparison`]), a safe copy ([`pass`]), and an adopted disk with a cache, given back later ([`cache`]).
-//! The demo serves and attaches volumes by ordinary `braid` commands and prints each command.
+//! A demonstration serves and attaches volumes by ordinary `braid` commands, and prints each command.
 //!
 //! ```text
-//! changing/    one load in four phases, policy beside policy    comparison.rs   dbench with more and more clients
+//! tour.rs      the next two, with the dashboard beside them
 //! pass/        the safe copy, and programs that commit          cache.rs        a disk that is adopted and given back
-//! show.rs      what the last two share                          report.rs       the table of the comparison
+//! changing/    one load in four phases, policy beside policy    comparison.rs   dbench with more and more clients
+//! show.rs      what pass and cache share                        report.rs       the table of the comparison
 //! machine.rs   what this machine allows, a place for files      stage.rs        waiting, the bar, Ctrl-C, programs
 //! guard.rs     whatever is made is undone, last made first      volume.rs       serve, attach, mkfs, mount
 //! measure.rs   two looks at the daemon's counters               late.rs         whether figures count
@@ -28,6 +27,7 @@ mod pass;
 mod report;
 mod show;
 mod stage;
+mod tour;
 mod volume;
 
 use crate::output::Output;
@@ -38,13 +38,13 @@ use guard::Guard;
 use report::count;
 use std::path::{Path, PathBuf};
 
-/// Show policies side by side under a load that changes three times
+/// Show a lost SSD that costs two seconds, and a disk that gets a cache, in a browser
 ///
-/// Makes a volume from two files with the timing of an old SSD and an old hard disk. Under each policy, fio
-/// reads and writes the volume over NBD: a hot set, another hot set, a stream, then ten times the load.
-/// Prints one table: the best policy of each phase, and the distance of the default policy from the best.
-/// Removes everything, also when interrupted. Takes about two minutes. Needs fio with its nbd engine, but
-/// neither root nor devices.
+/// Shows two claims, and checks both: a disk is the safe copy of a fast SSD (braid demo pass), and an SSD
+/// becomes the cache of a disk with a file system, and leaves again (braid demo cache). Prints the address of
+/// a dashboard to watch meanwhile. The devices are files with the timing of an SSD and a disk. Removes
+/// everything, also when interrupted. Takes less than three minutes. Needs root, FUSE and loop devices;
+/// braid demo policies needs neither.
 ///
 /// If this machine is too busy to keep the timing of the emulated devices, the demo prints a warning and
 /// marks figures that do not count.
@@ -55,40 +55,43 @@ use std::path::{Path, PathBuf};
 Examples:
   braid demo
   braid demo --quick
-  braid demo --policies 'ssd-only hystor equi' --seconds 15
+  braid demo --web 127.0.0.1:7070
+  braid demo policies
   braid demo dbench
-  braid demo pass
-  braid demo cache
 
-JSON: conditions (sentences), too_slow (why figures do not count, and the remedy; null if all count), wall_seconds, runs: policy,
-phase, throughput_mb_per_second, share_of_best, operation_ms_mean, operation_ms_max, volume: measured_seconds, requests,
-latency_ns_p99, guest_bytes, migrations, lateness_share, too_late, devices: class, data_share, requests_share, requests,
-all_response_ns_mean, flushes, flush_response_ns_mean, lateness_ns_mean."
+JSON: wall_seconds; pass and cache, each with conditions (sentences), too_slow (why figures do not count, and the remedy;
+null if all count), wall_seconds, kept_commits, lost_commits, runs: policy, clients, measured_seconds, commits_per_second,
+lateness_share, too_late; of pass: behind_highest_bytes, lost_seconds; of cache: dirty_highest_bytes, removal_seconds."
 )]
 pub struct Arguments {
     #[command(subcommand)]
     show: Option<Demo>,
     #[command(flatten)]
-    changing: changing::Settings,
+    tour: tour::Settings,
 }
 
-/// Demonstrations other than the changing load.
+/// Single demonstrations.
 #[derive(Subcommand)]
 enum Demo {
-    Dbench(Box<comparison::Arguments>),
     Pass(pass::Arguments),
     Cache(cache::Arguments),
+    Policies(changing::Settings),
+    Dbench(Box<comparison::Arguments>),
 }
 
 /// Runs the command.
 pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
     match &arguments.show {
-        Some(Demo::Dbench(arguments)) => comparison::run(arguments, output),
         Some(Demo::Pass(arguments)) => pass::run(arguments, output),
         Some(Demo::Cache(arguments)) => cache::run(arguments, output),
-        None => changing::run(&arguments.changing, output),
+        Some(Demo::Policies(settings)) => changing::run(settings, output),
+        Some(Demo::Dbench(arguments)) => comparison::run(arguments, output),
+        None => tour::run(&arguments.tour, output),
     }
 }
+
+/// Name of the volume of a single demonstration.
+const NAME: &str = "demo";
 
 /// Parses and checks a list of policies, before the demo creates anything.
 fn read_policies(words: &str, ssd: &str, hdd: &str) -> Result<Vec<String>> {
@@ -124,4 +127,12 @@ fn make_directory(parent: &Path, guard: &mut Guard) -> Result<PathBuf> {
     });
     std::fs::create_dir(directory.join("mnt")).map_err(failed)?;
     Ok(directory)
+}
+
+/// Creates a directory for one of several volumes.
+fn make_directory_in(directory: &Path, name: &str) -> Result<PathBuf> {
+    let place = directory.join(name);
+    let made = std::fs::create_dir_all(place.join("mnt"));
+    made.map_err(|e| Error::io(format_args!("cannot make {}", place.display()), &e))?;
+    Ok(place)
 }

@@ -1,4 +1,4 @@
-//! Common parts of `braid demo pass` and `braid demo cache`: programs that commit records on ext4 on a volume
+//! Common parts of the safe copy ([`super::pass`]) and the cache ([`super::cache`]): programs that commit records on ext4 on a volume
 //! of an SSD and a disk, under two policies for equal times.
 
 use super::guard::Guard;
@@ -13,7 +13,7 @@ use braid_base::Bytes;
 use braid_control::{Error, ErrorKind, Result, StatusReport};
 use clap::Args;
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Size of the volume: small, so that the first copy on the disk is soon complete.
@@ -72,46 +72,60 @@ pub fn too_slow(runs: &[CommitRun]) -> Option<String> {
 }
 
 /// Volume, progress bar, number of programs and length of a run.
-pub struct Show {
+pub struct Show<'a> {
     pub plan: Plan,
-    pub stage: Stage,
+    pub stage: &'a Stage,
     pub clients: u32,
     pub time: Duration,
 }
 
 impl ShowSettings {
-    /// Creates the demo's directory, runs `play`, and removes everything. Returns the result of `play` and
-    /// its duration in seconds. The progress bar expects two runs and `beside` seconds.
+    /// Creates a directory, runs `play` with the directory, and removes everything. Returns the result of
+    /// `play` and its duration in seconds. The progress bar expects `runs` runs and `beside` seconds.
     ///
     /// # Errors
     /// A missing requirement of the machine or a wrong setting, before anything is made; errors of `play`.
     pub fn show<T>(
         &self,
         policies: &[String],
+        runs: u32,
         beside: u32,
-        play: impl FnOnce(&Show) -> Result<T>,
+        play: impl FnOnce(&Stage, &Path) -> Result<T>,
     ) -> Result<(T, f64)> {
         machine::choose_kernel(&[("e2fsck", "e2fsprogs")])?;
-        let seconds = self.seconds.unwrap_or(if self.quick { 3 } else { 20 });
         super::check_policies(policies, &self.ssd, &self.hdd)?;
         let parent = machine::choose_directory(self.dir.as_deref(), machine::room(SIZE * 2))?;
-        let stage = Stage::new(SECOND * (2 * seconds + beside))?;
+        let stage = Stage::new(self.time() * runs + SECOND * beside)?;
         let mut guard = Guard::default();
         let directory = make_directory(&parent, &mut guard)?;
-        stage.say(&format!("$ cd {}; export BRAID_STATE_DIR=$PWD/state", directory.display()));
-        let (ssd, hdd) = (self.ssd.clone(), self.hdd.clone());
-        let plan = Plan { directory, ssd, hdd, size: SIZE };
-        let show = Show { plan, stage, clients: self.clients, time: SECOND * seconds };
         let start = Instant::now();
-        let shown = play(&show);
-        show.stage.clear();
+        let shown = play(&stage, &directory);
+        stage.clear();
         let shown = shown?;
         guard.finish();
         Ok((shown, start.elapsed().as_secs_f64()))
     }
+
+    /// A volume called `name` in a directory, with the state of its daemons in `state`.
+    pub fn scene<'a>(
+        &self,
+        stage: &'a Stage,
+        name: &'static str,
+        directory: &Path,
+        state: &Path,
+    ) -> Show<'a> {
+        stage.say(&format!("$ cd {}; export BRAID_STATE_DIR={}", directory.display(), state.display()));
+        let (directory, state) = (directory.to_owned(), state.to_owned());
+        let plan = Plan { name, directory, state, ssd: self.ssd.clone(), hdd: self.hdd.clone(), size: SIZE };
+        Show { plan, stage, clients: self.clients, time: self.time() }
+    }
+
+    fn time(&self) -> Duration {
+        SECOND * self.seconds.unwrap_or(if self.quick { 3 } else { 20 })
+    }
 }
 
-impl Show {
+impl Show<'_> {
     /// Measures the programs for the length of a run. Every second `tell` receives the commits of the second.
     pub fn measure(
         &self,
@@ -122,7 +136,7 @@ impl Show {
     ) -> Result<CommitRun> {
         self.stage.now(policy);
         let before = volume.status()?;
-        let (measured_seconds, commits_per_second) = writers.watch(&self.stage, self.time, tell)?;
+        let (measured_seconds, commits_per_second) = writers.watch(self.stage, self.time, tell)?;
         let interval = Interval::between(&before, &volume.status()?);
         self.stage.say(&format!("  {policy}: {commits_per_second:.0} commits/s"));
         Ok(CommitRun {

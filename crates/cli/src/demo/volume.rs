@@ -13,8 +13,12 @@ use std::time::Duration;
 
 /// Devices, size and directory of a volume.
 pub struct Plan {
-    /// The demo's directory: files of devices, state directory, mount point, and output of programs.
+    /// Name of the volume.
+    pub name: &'static str,
+    /// Directory of the volume: files of devices, mount point, and output of programs.
     pub directory: PathBuf,
+    /// State directory of the daemons.
+    pub state: PathBuf,
     /// Model of the SSD.
     pub ssd: String,
     /// Model of the disk.
@@ -35,7 +39,6 @@ pub struct Volume<'a> {
 
 /// Longest start of a daemon.
 const PATIENCE: Duration = Duration::from_secs(30);
-const NAME: &str = "demo";
 
 impl Plan {
     /// Size of a device: the volume, and room for the map, the journal and the slots of moves.
@@ -65,7 +68,9 @@ impl Plan {
         let ssd = device(&self.ssd_file(), &self.ssd);
         let hdd = device(&self.hdd_file(), &self.hdd) + layout;
         let size = format!("{}MiB", self.size / MIB);
-        [NAME, "--ssd", &ssd, "--hdd", &hdd, "--policy", policy, "--size", &size].map(str::to_owned).to_vec()
+        [self.name, "--ssd", &ssd, "--hdd", &hdd, "--policy", policy, "--size", &size]
+            .map(str::to_owned)
+            .to_vec()
     }
 
     /// Creates and serves a temporary volume with `policy`. The volume ends with its daemon.
@@ -94,7 +99,7 @@ impl Plan {
     ) -> Result<Volume<'a>> {
         let mirrored = [self.words(policy, ",layout=tail"), words(&["--copies", "2"])].concat();
         self.volume(stage)?.run(&[words(&["create"]), mirrored].concat())?;
-        self.start(words(&["serve", NAME]), stage, guard)
+        self.start(words(&["serve", self.name]), stage, guard)
     }
 
     /// Makes a disk with ext4, creates a volume with `policy` that adopts the disk, and serves the volume.
@@ -112,32 +117,32 @@ impl Plan {
         let disk = format!("{},model={}", disk.display(), self.hdd);
         let size = self.size / MIB;
         let ssd = format!("{},size={size}MiB,model={}", self.ssd_file().display(), self.ssd);
-        let create = ["create", NAME, "--adopt", &disk, "--ssd", &ssd, "--policy", policy];
+        let create = ["create", self.name, "--adopt", &disk, "--ssd", &ssd, "--policy", policy];
         self.volume(stage)?.run(&words(&create))?;
-        self.start(words(&["serve", NAME]), stage, guard)
+        self.start(words(&["serve", self.name]), stage, guard)
     }
 
     /// Recovers the volume from the disk alone, and serves the result.
     pub fn recover_and_serve<'a>(&'a self, stage: &'a Stage, guard: &mut Guard) -> Result<Volume<'a>> {
-        let said = self.volume(stage)?.run(&words(&["recover", NAME]))?;
+        let said = self.volume(stage)?.run(&words(&["recover", self.name]))?;
         stage.say(said.lines().next().unwrap_or_default());
-        self.start(words(&["serve", NAME]), stage, guard)
+        self.start(words(&["serve", self.name]), stage, guard)
     }
 
     /// Text that lists `left`, the kept resources, and the commands that remove them.
     pub fn how_to_remove(&self, left: &[String], attached: bool) -> String {
-        let directory = self.directory.display();
-        let detach = if attached { "braid detach demo; " } else { "" };
+        let (directory, state, name) = (self.directory.display(), self.state.display(), self.name);
+        let detach = if attached { format!("braid detach {name}; ") } else { String::new() };
         format!(
-            "kept: {}. To remove: export BRAID_STATE_DIR={directory}/state; {detach}braid stop demo; rm -r {directory}",
+            "kept: {}. To remove: export BRAID_STATE_DIR={state}; {detach}braid stop {name}; rm -r {directory}",
             left.join(", ")
         )
     }
 
     fn volume<'a>(&'a self, stage: &'a Stage) -> Result<Volume<'a>> {
-        let state = StateDir::new(&self.directory.join("state"))?;
+        let state = StateDir::new(&self.state)?;
         let braid = std::env::current_exe().map_err(|e| Error::io("finding this program", &e))?;
-        Ok(Volume { stage, directory: &self.directory, state, name: NAME.parse()?, braid, daemon: None })
+        Ok(Volume { stage, directory: &self.directory, state, name: self.name.parse()?, braid, daemon: None })
     }
 
     fn start<'a>(&'a self, words: Vec<String>, stage: &'a Stage, guard: &mut Guard) -> Result<Volume<'a>> {
@@ -180,17 +185,17 @@ impl Volume<'_> {
 
     /// Makes another policy active.
     pub fn change_policy(&self, policy: &str) -> Result<()> {
-        self.run(&words(&["policy", NAME, policy])).map(drop)
+        self.run(&words(&["policy", self.name.as_str(), policy])).map(drop)
     }
 
     /// Requests the removal of the SSD; data is drained in the background.
     pub fn remove_ssd(&self) -> Result<()> {
-        self.run(&words(&["device", "remove", NAME, "d0"])).map(drop)
+        self.run(&words(&["device", "remove", self.name.as_str(), "d0"])).map(drop)
     }
 
     /// Forgets the volume. The volume must not be served.
     pub fn forget(&self) -> Result<()> {
-        self.run(&words(&["forget", NAME])).map(drop)
+        self.run(&words(&["forget", self.name.as_str()])).map(drop)
     }
 
     /// Attaches the volume as a kernel block device, makes ext4, and mounts the file system on `point`.
@@ -203,12 +208,15 @@ impl Volume<'_> {
 
     /// Attaches the volume as a kernel block device; returns the path of the device.
     pub fn attach(&self, guard: &mut Guard) -> Result<String> {
-        let (braid, state) = (self.braid.clone(), self.state.root().to_owned());
+        let (braid, state, name) = (self.braid.clone(), self.state.root().to_owned(), self.name.clone());
         // Before attaching, because an attach may fail half-way.
         guard.after("the block device", move || {
             let mut detach = Command::new(&braid);
-            let detached =
-                detach.args(["detach", NAME]).env("BRAID_STATE_DIR", &state).process_group(0).output();
+            let detached = detach
+                .args(["detach", name.as_str()])
+                .env("BRAID_STATE_DIR", &state)
+                .process_group(0)
+                .output();
             let output = detached.map_err(|e| Error::io("running braid detach", &e))?;
             let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
             if output.status.success() || said.contains("not attached") {
@@ -216,7 +224,7 @@ impl Volume<'_> {
             }
             Err(Error::new(ErrorKind::Io, said))
         });
-        let device = self.run(&words(&["attach", NAME]))?;
+        let device = self.run(&words(&["attach", self.name.as_str()]))?;
         Ok(device.trim().to_owned())
     }
 

@@ -42,9 +42,10 @@ pub const VERBS: &[&str] = &[
     "trace convert",
     "trace record",
     "demo",
-    "demo dbench",
     "demo pass",
     "demo cache",
+    "demo policies",
+    "demo dbench",
     "completions",
 ];
 

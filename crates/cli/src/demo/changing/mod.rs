@@ -1,4 +1,4 @@
-//! `braid demo` without a subcommand: one volume for each policy under a load that changes three times, and
+//! `braid demo policies`: one volume for each policy under a load that changes three times, and
 //! the default policy beside the best policy of each phase.
 //!
 //! Fairness: every policy gets fresh devices, equal seeds of the models and of the load, and a volume filled
@@ -12,7 +12,7 @@ use super::machine::{self, Over};
 use super::measure::Interval;
 use super::stage::{Program, Stage};
 use super::volume::{Plan, Volume};
-use super::{fio, make_directory, read_policies};
+use super::{NAME, fio, make_directory, read_policies};
 use crate::output::Output;
 use braid_base::Bytes;
 use braid_control::{Error, ErrorKind, Result};
@@ -23,8 +23,24 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Devices, lengths and directory.
+/// Show policies side by side under a load that changes three times
+///
+/// Makes a volume from two files with the timing of an SSD and a hard disk. Under each policy, fio reads and
+/// writes the volume over NBD: a hot set, another hot set, a stream, then ten times the load. Prints one
+/// table: the best policy of each phase, and the distance of the default policy from the best. Takes about
+/// two minutes. Needs fio with its nbd engine, but neither root nor devices.
 #[derive(Args)]
+#[command(after_help = "\
+Examples:
+  braid demo policies
+  braid demo policies --quick
+  braid demo policies --policies 'ssd-only hystor equi' --seconds 15
+  braid demo policies --ssd x25-m --hdd mba3073
+
+JSON: conditions (sentences), too_slow (why figures do not count, and the remedy; null if all count), wall_seconds, runs: policy,
+phase, throughput_mb_per_second, share_of_best, operation_ms_mean, operation_ms_max, volume: measured_seconds, requests,
+latency_ns_p99, guest_bytes, migrations, lateness_share, too_late, devices: class, data_share, requests_share, requests,
+all_response_ns_mean, flushes, flush_response_ns_mean, lateness_ns_mean.")]
 pub struct Settings {
     /// Phases of one second, to check that everything works on this machine
     #[arg(long)]
@@ -36,10 +52,10 @@ pub struct Settings {
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=86400))]
     seconds: Option<u32>,
     /// Model of the SSD
-    #[arg(long, default_value = "x25-m")]
+    #[arg(long, default_value = "sata-ssd")]
     ssd: String,
     /// Model of the disk
-    #[arg(long, default_value = "mba3073")]
+    #[arg(long, default_value = "exos-x20")]
     hdd: String,
     /// Size of the volume; the demo fills the volume first
     #[arg(long, default_value = "256MiB")]
@@ -80,7 +96,9 @@ pub fn run(settings: &Settings, output: Output) -> Result<u8> {
     let mut guard = Guard::default();
     let directory = make_directory(&parent, &mut guard)?;
     let (ssd, hdd, size) = (settings.ssd.clone(), settings.hdd.clone(), settings.size);
-    let changing = Changing { policies, time, plan: Plan { directory, ssd, hdd, size } };
+    let state = directory.join("state");
+    let plan = Plan { name: NAME, directory, state, ssd, hdd, size };
+    let changing = Changing { policies, time, plan };
     let conditions = changing.describe();
     let names: Vec<&str> = PHASES.iter().map(|phase| phase.name).collect();
     stage.say(&format!(

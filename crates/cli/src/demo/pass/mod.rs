@@ -6,10 +6,10 @@
 
 pub(super) mod commits;
 
-use super::count;
 use super::guard::Guard;
 use super::show::{CommitRun, MOUNT_OPTIONS, SIZE, Show, ShowSettings, too_slow};
 use super::volume::{Plan, Volume};
+use super::{NAME, count};
 use crate::output::Output;
 use braid_base::{Bytes, MIB};
 use braid_control::{Error, Result, StatusReport};
@@ -43,7 +43,7 @@ pub struct Arguments {
 
 /// The compared runs, and the commits lost with the SSD.
 #[derive(Serialize)]
-struct Report {
+pub struct Report {
     conditions: Vec<String>,
     too_slow: Option<String>,
     runs: Vec<CommitRun>,
@@ -59,18 +59,28 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Runs the command.
 pub fn run(arguments: &Arguments, output: Output) -> Result<u8> {
-    let policy = format!("pass,order=epoch,max-lag=64MiB,max-lag-time={}", arguments.max_lag_time);
-    let policies = ["raid1".to_owned(), policy];
-    let (mut report, wall_seconds) =
-        arguments.settings.show(&policies, 25, |show| Pass { show }.run(&policies))?;
+    let (settings, policies) = (&arguments.settings, policies(&arguments.max_lag_time));
+    let (mut report, wall_seconds) = settings.show(&policies, 2, 25, |stage, directory| {
+        play(&settings.scene(stage, NAME, directory, &directory.join("state")), &policies)
+    })?;
     report.wall_seconds = wall_seconds;
     output.show(&report, || report.text());
     Ok(0)
 }
 
+/// The compared policies: a synchronous mirror, and the safe copy.
+pub fn policies(max_lag_time: &str) -> [String; 2] {
+    ["raid1".to_owned(), format!("pass,order=epoch,max-lag=64MiB,max-lag-time={max_lag_time}")]
+}
+
+/// Shows the speed of both policies and the loss of the SSD, without the time in the report.
+pub fn play(show: &Show, policies: &[String; 2]) -> Result<Report> {
+    Pass { show }.run(policies)
+}
+
 /// The demonstration.
 struct Pass<'a> {
-    show: &'a Show,
+    show: &'a Show<'a>,
 }
 
 impl Pass<'_> {
@@ -79,7 +89,7 @@ impl Pass<'_> {
         let mirrored = self.mirror(mirror)?;
         self.show.stage.say("\nNow pass: a commit waits for the SSD, and the disk gets whole epochs.");
         let mut guard = Guard::default();
-        let volume = self.show.plan.create_and_serve(pass, &self.show.stage, &mut guard)?;
+        let volume = self.show.plan.create_and_serve(pass, self.show.stage, &mut guard)?;
         let (run, highest, commits) = self.pass(pass, &volume, &mut guard)?;
         self.show.stage.say("\nLoss of the SSD: the daemon is killed, and the SSD's file is deleted.");
         volume.kill();
@@ -103,7 +113,7 @@ impl Pass<'_> {
 
     fn mirror(&self, policy: &str) -> Result<CommitRun> {
         let mut guard = Guard::default();
-        let volume = self.show.plan.serve_mirrored(policy, &self.show.stage, &mut guard)?;
+        let volume = self.show.plan.serve_mirrored(policy, self.show.stage, &mut guard)?;
         volume.attach_and_mount(&self.show.plan.mount_point(), MOUNT_OPTIONS, &mut guard)?;
         let writers = Writers::start(&self.show.plan.mount_point(), self.show.clients as usize)?;
         let run = self.show.measure(policy, &volume, &writers, |_| Ok(()))?;
@@ -137,7 +147,7 @@ impl Pass<'_> {
     /// Recovers the volume from the disk, and looks for the committed records.
     fn recover(&self, commits: &Commits) -> Result<Kept> {
         let mut guard = Guard::default();
-        let volume = self.show.plan.recover_and_serve(&self.show.stage, &mut guard)?;
+        let volume = self.show.plan.recover_and_serve(self.show.stage, &mut guard)?;
         let point = self.show.plan.mount_point();
         let device = volume.attach(&mut guard)?;
         let mut mounted = Guard::default();
@@ -146,6 +156,8 @@ impl Pass<'_> {
         mounted.finish();
         self.show.stage.say(&format!("$ e2fsck -fn {device}"));
         self.show.stage.run("e2fsck", &["-fn", &device])?;
+        guard.finish();
+        volume.forget()?;
         Ok(kept)
     }
 
@@ -166,7 +178,8 @@ impl Pass<'_> {
 }
 
 impl Report {
-    fn text(&self) -> String {
+    /// The figures, and the commits lost with the SSD.
+    pub fn text(&self) -> String {
         let [mirror, pass] = &self.runs[..] else { return String::new() };
         let mut text = format!(
             "{}\n{}, {:.1} times as many; the disk lacked at most {}\n\n",
