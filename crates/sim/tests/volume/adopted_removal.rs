@@ -3,7 +3,7 @@
 use crate::adopted::{
     DISK, SIZE, SSD, copies_of, dirty, disks, make, open, raw, run, scribble, seen, state_of, until_removed,
 };
-use crate::rig::{filled, refused};
+use crate::rig::{filled, refused, seeds};
 use braid_base::{DeviceId, KIB, MIB, Nanos, Rng};
 use braid_engine::{Durability, ErrorKind, Export};
 use braid_format::superblock::DeviceState;
@@ -80,7 +80,7 @@ fn ssd_removal_writes_back_adjacent_dirty_blocks_together() {
 #[test]
 fn flushed_data_survives_power_cut_during_ssd_removal() {
     let (begin, end) = remove_until(None);
-    let seeds = std::env::var("BRAID_CRASH_SEEDS").map_or(1, |n| n.parse().expect("a number of seeds"));
+    let seeds = seeds("BRAID_CRASH_SEEDS", 1);
     for cut in begin + 1..end + 5 {
         (0..seeds).for_each(|seed| _ = remove_until(Some((cut, seed))));
     }

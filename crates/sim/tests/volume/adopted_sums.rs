@@ -5,7 +5,7 @@ use crate::adopted::{
     Adopted, DISK, SIZE, copies_of, dirty, disks, make, raw, run, scribble, seen, try_open,
 };
 use crate::chaos::Chaos;
-use crate::rig::{filled, refused};
+use crate::rig::{filled, refused, seeds};
 use braid_base::{Bytes, KIB, MIB, Nanos, Rng};
 use braid_engine::{Durability, ErrorKind, Export, Noted, OpenOptions};
 use braid_format::Uuid;
@@ -224,7 +224,7 @@ fn opening_with_damaged_sums_is_refused_only_after_crash() {
 #[test]
 pub fn a_power_cut_at_any_point_makes_no_disk_look_changed() {
     let (begin, end) = live_until(None);
-    let seeds = std::env::var("BRAID_CRASH_SEEDS").map_or(1, |n| n.parse().expect("a number of seeds"));
+    let seeds = seeds("BRAID_CRASH_SEEDS", 1);
     let cuts = 150 * seeds;
     for i in 0..cuts {
         live_until(Some(begin + 1 + (end - begin) * i / cuts));

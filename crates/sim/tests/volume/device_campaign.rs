@@ -7,7 +7,7 @@
 //! command that replays its crash alone.
 
 use crate::rig::life::{Known, Oracle, SIZE, disk, names, work};
-use crate::rig::{Rig, options, sound, sound_one};
+use crate::rig::{Rig, options, seeds, sound, sound_one};
 use braid_base::{Bytes, DeviceId, MIB, Nanos, Rng};
 use braid_engine::{
     Addition, CreateOptions, Durability, ErrorKind, Export, OpenOptions, Volume, create, identify,
@@ -464,7 +464,7 @@ fn campaign(policy: &'static str, copies: u8, seed: u64) {
         }
         return;
     }
-    let seeds = std::env::var("BRAID_CRASH_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(1);
+    let seeds = seeds("BRAID_CRASH_SEEDS", 1);
     let mut count = Count::default();
     for more in 0..seeds {
         lives(Plan { policy, copies, seed: seed + LIVES * more }, &mut count);

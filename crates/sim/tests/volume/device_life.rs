@@ -3,7 +3,7 @@
 //! `BRAID_CRASH_SEEDS=n` runs n seeds of each campaign.
 
 use crate::rig::life::{ADDED, LAST, Oracle, addition, disk, open, state, wait_until_removed, work};
-use crate::rig::{options, sound, sound_one};
+use crate::rig::{options, seeds, sound, sound_one};
 use braid_base::{KIB, MIB, Nanos, Rng};
 use braid_engine::{CreateOptions, Durability, Export, create, identify};
 use braid_format::superblock::{DeviceState, Layout};
@@ -184,7 +184,7 @@ const WORKING_SET: &str = "working-set,stripe=even,window=500ms,threshold-h=1,th
 /// Runs each plan, with several seeds, first without a cut and then with `cuts` cuts at points during the
 /// change.
 fn campaign(plan: &Plan, cuts: u64) {
-    let seeds = std::env::var("BRAID_CRASH_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(1);
+    let seeds = seeds("BRAID_CRASH_SEEDS", 1);
     for more in 0..seeds {
         cut_often(&Plan { seed: plan.seed + 1000 * more, ..plan.clone() }, cuts);
     }
@@ -206,7 +206,7 @@ fn flushed_data_survives_power_cut_during_addition() {
     for (i, (ssd, layout)) in ADDED.into_iter().enumerate() {
         for (copies, policy) in [(1, "equi"), (2, "equi"), (1, WORKING_SET)] {
             let plan = Plan { change: Change::Add { ssd, layout }, copies, policy, seed: 100 + i as u64 };
-            campaign(&plan, 16);
+            campaign(&plan, 10);
         }
     }
 }
@@ -227,7 +227,7 @@ fn flushed_data_survives_power_cut_during_removal() {
     ];
     for (i, (policy, copies)) in policies.into_iter().enumerate() {
         let plan = Plan { change: Change::Remove { ssd: i % 2 == 0 }, copies, policy, seed: 200 + i as u64 };
-        campaign(&plan, 16);
+        campaign(&plan, 10);
     }
 }
 
@@ -244,5 +244,5 @@ fn cancelled_removal_keeps_device_in_use() {
 fn a_cache_drains() {
     let plan =
         Plan { change: Change::Remove { ssd: true }, copies: 1, policy: "ssd-first,cache=50%", seed: 400 };
-    campaign(&plan, 16);
+    campaign(&plan, 10);
 }

@@ -1,7 +1,7 @@
 //! A disk that keeps epochs. After the loss of the SSD at any instant, the disk alone is the volume as of
 //! one recent instant, byte for byte.
 
-use crate::rig::{Rig, make, open, open_with, options, refused};
+use crate::rig::{Rig, make, open, open_with, options, refused, seeds};
 use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos, Rng};
 use braid_engine::{CreateOptions, Durability, ErrorKind, Export};
 use braid_format::epoch_journal;
@@ -262,7 +262,7 @@ pub fn lose_ssd(seed: u64) {
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn image_disk_holds_past_state_whenever_ssd_is_lost() {
-    let seeds = std::env::var("BRAID_EPOCH_SEEDS").map_or(7, |count| count.parse().unwrap());
+    let seeds = seeds("BRAID_EPOCH_SEEDS", 4);
     (0..seeds).for_each(lose_ssd);
 }
 

@@ -4,7 +4,7 @@
 use crate::device_returns::{plugged_in, state, wait_until_active};
 use crate::epochs::{BLOCK, EXTENT, SIZE, SSD, epochs, wait_for_image};
 use crate::epochs_failing::{DISK, Rigged, content, two, wait_until_applied};
-use crate::rig::{Rig, filled, holds, make, open};
+use crate::rig::{Rig, filled, holds, make, open, seeds};
 use braid_base::{Bytes, MIB, Nanos};
 use braid_engine::{CreateOptions, Durability, Export, Past};
 use braid_format::superblock::DeviceState;
@@ -97,7 +97,7 @@ fn unrepairable_ssd_is_failed_if_image_is_complete() {
 #[test]
 #[cfg_attr(feature = "planted", ignore)]
 fn jobs_in_flight_when_epochs_begin_leave_image_correct() {
-    for seed in 0..40 {
+    for seed in 0..seeds("BRAID_CRASH_SEEDS", 16) {
         let world = World::new(seed);
         let rigged = two(&world);
         world.clone().block_on(async move {

@@ -94,7 +94,7 @@ fn opening_keeps_current_table_until_next_table_is_whole() {
             let mut left = second.store();
             left.kill();
             cuts.push(left);
-            world.sleep(Nanos::from_micros(50)).await;
+            world.sleep(Nanos::from_micros(150)).await;
         }
         let (mut kept, mut both_kinds) = (None, [0, 0]);
         for left in cuts {

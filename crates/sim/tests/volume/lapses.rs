@@ -2,7 +2,7 @@
 //! spans clean, at the same moments at which guests write to these spans.
 
 use crate::rig::life::{disk, open};
-use crate::rig::{Rig, options, sound, sound_one};
+use crate::rig::{Rig, options, seeds, sound, sound_one};
 use braid_base::{Bytes, DeviceId, Nanos, Rng};
 use braid_engine::{CreateOptions, Durability, Export, create};
 use braid_runtime::{Arena, Runtime};
@@ -138,6 +138,6 @@ fn begin_flushes(rt: &World, volume: &Rig, extents: Vec<u64>, stop: &Rc<Cell<boo
 /// journal said so, and a crash left copies that differ and pass for alike.
 #[test]
 fn spans_cleaned_as_resync_ends_are_equal_after_crash() {
-    let seeds = std::env::var("BRAID_CRASH_SEEDS").map_or(12, |count| count.parse().unwrap());
+    let seeds = seeds("BRAID_CRASH_SEEDS", 12);
     (0..seeds).for_each(end_of_resync);
 }

@@ -1,7 +1,7 @@
 //! The expressive power of the policy interface: a write-back cache and PASS, as toys of about sixty lines
 //! each.
 
-use crate::rig::{Rig, sound};
+use crate::rig::{Rig, seeds, sound};
 use crate::toy_policies::{HDD, Pass, SSD, WriteBackCache};
 use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId, KIB, MIB, Nanos, Op, Rng};
 use braid_engine::{CreateOptions, Durability, Export, Hints, OpenOptions, Result, Volume, Zeroing, create};
@@ -54,9 +54,10 @@ fn run(name: &'static str, test: &str, toy: &Toy) {
         DiskOptions::ssd(MIB * 5).with_blank(Blank::Garbage(1)),
         DiskOptions::hdd(MIB * 6).with_blank(Blank::Garbage(1)),
     ];
-    let command = format!("cargo test -p braid-sim --test policy_interface -- --exact {test} --nocapture");
+    let command =
+        format!("cargo test -p braid-sim --test volume -- --exact policy_interface::{test} --nocapture");
     let campaign = Campaign {
-        seeds: 0..40,
+        seeds: 0..seeds("BRAID_CRASH_SEEDS", 16),
         states: States { every: 40, ..States::default() },
         ..Campaign::new(name, command, disks)
     };

@@ -2,7 +2,7 @@
 //! served, by another crash, or after a shutdown. All flushed data is there, and blocks that a guest has
 //! read and flushed since the crash do not change.
 
-use crate::rig::{Rig, open, options, sound};
+use crate::rig::{Rig, open, options, seeds, sound};
 use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos, Rng};
 use braid_engine::{CreateOptions, Durability, Export, create};
 use braid_runtime::{Arena, Runtime};
@@ -380,8 +380,7 @@ pub fn loses_a_device(seed: u64, variant: Variant) -> bool {
 /// Returns the number of lives that lose a device before the end of a resync, and the number of all lives:
 /// `usual`, or as many as requested.
 fn lives(usual: u64, variant: impl Fn(u64) -> Variant) -> (u64, u64) {
-    let seeds =
-        std::env::var("BRAID_CRASH_SEEDS").map_or(usual, |count| count.parse().expect("a number of seeds"));
+    let seeds = seeds("BRAID_CRASH_SEEDS", usual);
     ((0..seeds).map(|seed| u64::from(loses_a_device(seed, variant(seed)))).sum(), seeds)
 }
 

@@ -1,7 +1,7 @@
 //! Random lives of mirrors in which different devices fail in turn, in overlapping ranges of few extents.
 //! Requests may fail. Data read must not be older than flushed data, and does not change.
 
-use crate::rig::{Rig, open, options, sound, sound_one};
+use crate::rig::{Rig, open, options, seeds, sound, sound_one};
 use crate::told::Told;
 use braid_base::{Bytes, DeviceId, ExtentId, KIB, MIB, Nanos, Rng};
 use braid_engine::{CreateOptions, Durability, Export, Zeroing, create};
@@ -474,7 +474,7 @@ fn live(seed: u64) {
 
 #[test]
 fn mirror_survives_alternating_device_failures() {
-    let seeds: u64 = std::env::var("BRAID_CRASH_SEEDS").map_or(30, |count| count.parse().expect("a number"));
+    let seeds: u64 = seeds("BRAID_CRASH_SEEDS", 30);
     let first: u64 = std::env::var("BRAID_FIRST_SEED").map_or(0, |first| first.parse().expect("a number"));
     let mut failed = Vec::new();
     for seed in first..first + seeds {

@@ -2,7 +2,7 @@
 //! readers, sectors of 512 bytes, memory, extra copies, moves, bad places, and devices that leave and
 //! return.
 
-use crate::rig::{Rig, open_with, options, sound, sound_one};
+use crate::rig::{Rig, open_with, options, seeds, sound, sound_one};
 use braid_base::{Bytes, DeviceId, ExtentId, KIB, MIB, Nanos, Rng};
 use braid_engine::{CreateOptions, Durability, ErrorKind, Export, Readahead, Zeroing, create};
 use braid_policy::{ByteRange, DeviceView, Home, Move, Occasion, Placement, Plan, Policy, Second, View};
@@ -444,10 +444,7 @@ fn live(seed: u64, variant: Variant) -> (u64, u64) {
 }
 
 fn lives(usual: u64, variant: Variant) {
-    let seeds = match std::env::var("BRAID_CRASH_SEEDS") {
-        Ok(count) => count.parse().expect("a number of seeds"),
-        Err(_) => usual,
-    };
+    let seeds = seeds("BRAID_CRASH_SEEDS", usual);
     let (mut refused, mut met, mut failed) = (0, 0, Vec::new());
     for seed in 0..seeds {
         match std::panic::catch_unwind(|| live(seed, variant)) {

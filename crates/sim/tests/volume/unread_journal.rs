@@ -2,7 +2,7 @@
 //! opening does not know the batch, and serves the volume without it: no later opening may find the batch.
 
 use crate::rig::life::{disk, names};
-use crate::rig::{Rig, options, sound};
+use crate::rig::{Rig, options, seeds, sound};
 use braid_base::{Bytes, Nanos, Rng};
 use braid_engine::{CreateOptions, Durability, Export, OpenOptions, Volume, create};
 use braid_format::superblock::{Region, RegionKind};
@@ -119,6 +119,6 @@ fn begin_discards(rt: &World, volume: &Rig, mut rng: Rng, stop: &Rc<Cell<bool>>)
 /// same extents read as zeros.
 #[test]
 fn later_opening_reads_same_data_after_unreadable_journal() {
-    let seeds = std::env::var("BRAID_CRASH_SEEDS").map_or(4, |count| count.parse().unwrap());
+    let seeds = seeds("BRAID_CRASH_SEEDS", 4);
     (0..seeds).for_each(one_journal_is_not_read);
 }

@@ -2,7 +2,7 @@
 //! succeeds. Spans are not recorded as clean if the flush that was to make them clean lost their device.
 
 use crate::rig::life::{disk, open, state};
-use crate::rig::{Rig, options, sound};
+use crate::rig::{Rig, options, seeds, sound};
 use braid_base::{Bytes, DeviceId, Nanos, Rng};
 use braid_engine::{CreateOptions, Durability, ErrorKind, Export, create};
 use braid_format::superblock::DeviceState;
@@ -137,16 +137,15 @@ pub fn a_flush_loses_idle_spans(seed: u64) {
     world.halt();
 }
 
-fn seeds() -> u64 {
-    std::env::var("BRAID_CRASH_SEEDS").map_or(40, |count| count.parse().expect("a number of seeds"))
-}
+/// Seeds of each campaign, unless the environment says another number.
+const SEEDS: u64 = 40;
 
 #[test]
 fn stale_copy_is_not_read_after_peer_loss() {
-    (0..seeds()).for_each(a_copy_misses_a_write);
+    (0..seeds("BRAID_CRASH_SEEDS", SEEDS)).for_each(a_copy_misses_a_write);
 }
 
 #[test]
 fn writes_lost_by_flush_of_idle_spans_are_resynced() {
-    (0..seeds()).for_each(a_flush_loses_idle_spans);
+    (0..seeds("BRAID_CRASH_SEEDS", SEEDS)).for_each(a_flush_loses_idle_spans);
 }

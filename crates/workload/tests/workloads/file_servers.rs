@@ -1,10 +1,8 @@
 //! `dbench-like` and `netapp-like` against Wu and Reddy, tables I and II.
 
-mod measure;
-
+use crate::measure::{assert_near, figures, of, requests};
 use braid_base::{Bytes, Op, Request};
 use braid_workload::{Load, Step, parse};
-use measure::{assert_near, figures, of, requests};
 
 #[test]
 fn dbench_like_matches_the_tables_without_page_cache() {

@@ -1,10 +1,8 @@
 //! `postmark-like` and `email-like` against the figures at the head of their files.
 
-mod measure;
-
+use crate::measure::{assert_near, of, requests};
 use braid_base::{KIB, MIB, Op, Request, Rng};
 use braid_workload::{Load, Step, parse};
-use measure::{assert_near, of, requests};
 
 /// Returns the bytes that the published algorithm reads and writes, from sizes alone: no clusters, no
 /// requests.

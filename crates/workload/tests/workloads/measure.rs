@@ -1,5 +1,4 @@
-//! Statistics of a stream of requests, as printed in papers. Each test uses a part.
-#![allow(dead_code)]
+//! Statistics of a stream of requests, as printed in papers.
 
 use braid_base::{Bytes, Nanos, Op, Request};
 use braid_workload::{Load, Step, Workload, parse};

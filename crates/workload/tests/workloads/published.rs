@@ -1,11 +1,9 @@
 //! IOmeter's access specifications, TPC-H's scan, the parallel program and the large file, against the tables
 //! at the head of their files.
 
-mod measure;
-
+use crate::measure::{assert_near, figures, requests};
 use braid_base::{Bytes, GIB, KIB, MIB, Nanos, Op};
 use braid_workload::{Load, Step, Workload, parse};
-use measure::{assert_near, figures, requests};
 
 #[test]
 fn iometer_specifications_have_published_shares_and_sizes() {

@@ -1,10 +1,8 @@
 //! `refill`: reads and discards go to existing data, writes to empty space.
 
-mod measure;
-
+use crate::measure::{assert_near, requests};
 use braid_base::{Bytes, KIB, Op};
 use braid_workload::parse;
-use measure::{assert_near, requests};
 
 const PIECE: Bytes = Bytes(16 << 10);
 

@@ -1,10 +1,8 @@
 //! `db2-like` and `webserver-like` against the working-set paper's description of its workloads.
 
-mod measure;
-
+use crate::measure::{assert_near, of, requests};
 use braid_base::{Bytes, Nanos, Op};
 use braid_workload::parse;
-use measure::{assert_near, of, requests};
 use std::collections::HashMap;
 
 #[test]

@@ -1,10 +1,8 @@
 //! `random`, `sequential` and `zipf` match their settings.
 
-mod measure;
-
+use crate::measure::{assert_near, figures, requests, share_of_busiest};
 use braid_base::{KIB, Nanos, Request};
 use braid_workload::parse;
-use measure::{assert_near, figures, requests, share_of_busiest};
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 

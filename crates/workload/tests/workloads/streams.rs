@@ -1,11 +1,9 @@
 //! Rules for every workload: requests lie within the span, the seed determines the requests, settings have
 //! limits.
 
-mod measure;
-
+use crate::measure::requests;
 use braid_base::{Bytes, Op, SECTOR};
 use braid_workload::{Load, names, parse};
-use measure::requests;
 use proptest::prelude::*;
 
 const MOST: usize = 50_000;

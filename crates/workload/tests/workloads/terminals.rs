@@ -1,10 +1,8 @@
 //! `tpcc-like` against the figures at the head of its file.
 
-mod measure;
-
+use crate::measure::{assert_near, of, requests};
 use braid_base::{MIB, Nanos, Op, Request};
 use braid_workload::{Load, Step, parse};
-use measure::{assert_near, of, requests};
 
 fn run(text: &str) -> Vec<(Nanos, u64, Request)> {
     requests(&parse(text, 1).expect(text), usize::MAX)

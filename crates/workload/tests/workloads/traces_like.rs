@@ -1,10 +1,8 @@
 //! `financial1-like`, `financial2-like` and `websearch-like` against the published statistics of the traces.
 
-mod measure;
-
+use crate::measure::{assert_near, of, requests, share_of_busiest};
 use braid_base::{KIB, MIB, Nanos, Request};
 use braid_workload::parse;
-use measure::{assert_near, of, requests, share_of_busiest};
 use std::collections::BTreeSet;
 
 type Requests = Vec<(Nanos, u64, Request)>;

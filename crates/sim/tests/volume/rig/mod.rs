@@ -54,6 +54,11 @@ impl Bench {
     }
 }
 
+/// Number of seeds: the value of an environment variable, or `usual`.
+pub fn seeds(variable: &str, usual: u64) -> u64 {
+    std::env::var(variable).map_or(usual, |count| count.parse().expect("a number of seeds"))
+}
+
 /// Disks without faults, as devices of the type that all tests share: each type of device would be another
 /// build of the engine.
 pub fn sound(disks: &[Disk]) -> Vec<Faulty<Disk>> {
