@@ -75,7 +75,7 @@ fn with_names(command: Command) -> Command {
     let are_models = matches!(name.as_str(), "demo" | "dbench" | "pass" | "cache");
     let command = command.mut_args(|arg| match arg.get_id().as_str() {
         "name" if !is_new => arg.add(ArgValueCompleter::new(volumes)),
-        "new" | "adopt" => arg.add(ArgValueCompleter::new(PathCompleter::any())),
+        "new" | "adopt" | "tls" | "directory" => arg.add(ArgValueCompleter::new(PathCompleter::any())),
         "device" if name == "calibrate" => arg.add(ArgValueCompleter::new(PathCompleter::any())),
         "ssd" | "hdd" if are_models => arg.add(ArgValueCompleter::new(models)),
         "policy" | "prefill_policy" => arg.add(ArgValueCompleter::new(policies)),

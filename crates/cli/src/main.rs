@@ -25,6 +25,7 @@ mod serve;
 mod simulate;
 mod status;
 mod table;
+mod tls;
 mod trace;
 mod volume_options;
 mod watch;
@@ -74,6 +75,7 @@ enum Command {
     Create(create::Arguments),
     Serve(serve::Arguments),
     Stop(serve::StopArguments),
+    Tls(tls::Arguments),
     Attach(attach::Arguments),
     Detach(attach::DetachArguments),
     Status(status::Arguments),
@@ -152,6 +154,7 @@ fn run(command: Command, output: Output) -> Result<u8> {
         Command::Create(arguments) => create::run(&state, &arguments, output),
         Command::Serve(arguments) => serve::run(&state, &arguments, output),
         Command::Stop(arguments) => serve::stop(&state, &arguments, output),
+        Command::Tls(arguments) => tls::run(&arguments, output),
         Command::Attach(arguments) => attach::run(&state, &arguments, output),
         Command::Detach(arguments) => attach::detach(&state, &arguments, output),
         Command::Status(arguments) => status::run(&state, &arguments, output),

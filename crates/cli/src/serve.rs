@@ -4,11 +4,12 @@ use crate::output::{Output, print};
 use crate::volume_options::VolumeOptions;
 use braid_base::{Bytes, DeviceId};
 use braid_control::{
-    Error, ErrorKind, NbdAddress, Readahead, Ready, Result, ServeConfig, ServeOptions, StateDir,
+    ClientRule, Error, ErrorKind, NbdAddress, Readahead, Ready, Result, ServeConfig, ServeOptions, StateDir,
     VolumeConfig, VolumeName,
 };
 use clap::Args;
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 /// Serve a volume in the foreground until SIGTERM, SIGINT or SIGHUP
 ///
@@ -20,6 +21,7 @@ use std::ffi::OsString;
 Examples:
   braid serve vault
   braid serve vault --nbd 127.0.0.1:10809 --nbd unix:/run/vault.sock
+  braid serve vault --nbd 192.168.1.7:10809 --tls /etc/braid/tls --tls-client backup=vault:ro
   braid serve --temporary --ssd memory,size=1GiB,model=x25-m --hdd memory,size=4GiB,model=mba3073
 
 /etc/braid/NAME.toml, all keys optional:
@@ -29,6 +31,8 @@ Examples:
   readahead = 'second'
   ahead = '32MiB'
   clients = 64
+  tls = '/etc/braid/tls'
+  tls-clients = ['backup=vault:ro', 'web1=vault']
   ssd-model = 'sata-ssd'
   hdd-model = 'exos-x20'
 
@@ -62,6 +66,16 @@ pub struct Arguments {
     #[arg(long, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=ServeOptions::MOST_CLIENTS as i64))]
     clients: Option<u32>,
+    /// Directory with ca-cert.pem, server-cert.pem and server-key.pem (braid tls init). All NBD clients, at
+    /// every address, then need TLS and a certificate of the authority. Without this option, only this
+    /// machine reaches the volume
+    #[arg(long, value_name = "DIRECTORY")]
+    tls: Option<PathBuf>,
+    /// Client that may use the volume, by the name in its certificate: the common name of the subject, or a
+    /// DNS name. EXPORT is the volume's name; with :ro, the client only reads. Repeat the option for more
+    /// clients [default: all clients with a certificate of the authority]
+    #[arg(long, value_name = "NAME=EXPORT[:ro]")]
+    tls_client: Vec<ClientRule>,
     /// Discard the data of a device, by its place: d1. With two copies, the device is resynchronised from the
     /// others: for halves of a mirror that were used apart, and for old copies of devices. With one copy, the
     /// volume continues without the device, for good: data there reads as errors, and blocks cached dirty
@@ -142,6 +156,11 @@ impl Arguments {
             readahead: self.readahead.or(configured.readahead).unwrap_or(usual.readahead),
             ahead: self.ahead.or(configured.ahead).unwrap_or(usual.ahead),
             clients: number(self.clients).or(configured.clients).unwrap_or(usual.clients),
+            tls: self.tls.clone().or(configured.tls),
+            tls_clients: match self.tls_client.is_empty() {
+                true => configured.tls_clients,
+                false => self.tls_client.clone(),
+            },
             detach: Some(detach_command(name)),
             distrust: self.distrust.clone(),
             force: self.force_write_back,

@@ -7,6 +7,8 @@
 //! readahead = "second"
 //! ahead = "32MiB"
 //! clients = 64
+//! tls = "/etc/braid/tls"
+//! tls-clients = ["backup=vault:ro", "web1=vault"]
 //! ssd-model = "sata-ssd"
 //! hdd-model = "exos-x20"
 //!
@@ -26,6 +28,7 @@ use crate::{Error, ErrorKind, Result};
 use braid_base::Bytes;
 use braid_engine::Readahead;
 use braid_fuse::MountOptions;
+use braid_nbd::tls::ClientRule;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 use std::fmt::Display;
@@ -63,6 +66,12 @@ pub struct ServeConfig {
     /// As [`ServeOptions::clients`].
     #[serde(deserialize_with = "clients")]
     pub clients: Option<usize>,
+    /// As [`ServeOptions::tls`].
+    #[serde(deserialize_with = "directory")]
+    pub tls: Option<PathBuf>,
+    /// As [`ServeOptions::tls_clients`].
+    #[serde(deserialize_with = "tls_clients")]
+    pub tls_clients: Vec<ClientRule>,
     /// As [`ServeOptions::ssd_model`].
     pub ssd_model: Option<String>,
     /// As [`ServeOptions::hdd_model`].
@@ -158,6 +167,11 @@ fn addresses<'de, D: Deserializer<'de>>(value: D) -> std::result::Result<Vec<Nbd
     Vec::<String>::deserialize(value)?.into_iter().map(address).collect()
 }
 
+fn tls_clients<'de, D: Deserializer<'de>>(value: D) -> std::result::Result<Vec<ClientRule>, D::Error> {
+    let rules = Vec::<String>::deserialize(value)?;
+    rules.iter().map(|rule| rule.parse().map_err(D::Error::custom)).collect()
+}
+
 fn directory<'de, D: Deserializer<'de>>(value: D) -> std::result::Result<Option<PathBuf>, D::Error> {
     let path = PathBuf::deserialize(value)?;
     if !path.is_absolute() {
@@ -195,7 +209,7 @@ mod tests {
     #[test]
     fn every_key_is_read() {
         let text = "[serve]\nnbd = [\"unix:/run/v.sock\"]\ncache = 7\nreadahead = \"off\"\nahead = \"32MiB\"\n\
-                    clients = 9\nssd-model = \"a\"\nhdd-model = \"b\"\n\
+                    clients = 9\ntls = \"/t\"\ntls-clients = [\"a=v:ro\"]\nssd-model = \"a\"\nhdd-model = \"b\"\n\
                     [attach]\nmount = \"/srv/v\"\noptions = \"ro,noatime\"\n";
         let config = parse(text).unwrap();
         let serve = ServeConfig {
@@ -204,6 +218,8 @@ mod tests {
             readahead: Some(Readahead::Off),
             ahead: Some(Bytes(32 << 20)),
             clients: Some(9),
+            tls: Some("/t".into()),
+            tls_clients: vec!["a=v:ro".parse().unwrap()],
             ssd_model: Some("a".to_owned()),
             hdd_model: Some("b".to_owned()),
         };
@@ -228,6 +244,8 @@ mod tests {
             ("[serve]\nnbd = [\n  \"10809\",\n]", &["line 2, nbd", "HOST:PORT"]),
             ("[serve]\nnbd = [\n  \"unix:/a=b\",\n  7,\n]", &["line 4, nbd", "expected a string"]),
             ("[serve]\nnbd = [\"unix:v.sock\"]", &["line 2, nbd", "relative"]),
+            ("[serve]\ntls = \"tls\"", &["line 2, tls", "relative"]),
+            ("[serve]\ntls-clients = [\"a\"]", &["line 2, tls-clients", "NAME=EXPORT"]),
             ("[attach]\nmount = \"srv\"", &["line 2, mount", "relative"]),
             ("[serve\n", &["line "]),
         ] {

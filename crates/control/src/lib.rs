@@ -15,6 +15,7 @@
 //! served/   a volume as its daemon serves it: what admin verbs, guard and reports may see and do
 //! record/   notes → recorded → send: a trace, from the guests' requests to the client's connection
 //! members/  the devices of a volume: finding (where), claims (whose), open
+//! tls/      certificates of NBD clients and servers: authority (makes), files (reads)
 //! report/   what status, explain and changes say, with units in the names: the stable JSON
 //! state/    what this machine knows of a volume: state_dir (names → paths), lock (one process at a time),
 //!           noted, lasting (the pending log)
@@ -38,6 +39,7 @@ mod report;
 mod serve;
 mod served;
 mod state;
+mod tls;
 mod volume;
 
 pub use admin::client::{Client, volume_report};
@@ -48,6 +50,7 @@ pub use attach::users::stop;
 pub use braid_emulated::Lateness;
 pub use braid_engine::Readahead;
 pub use braid_fuse::MountOptions;
+pub use braid_nbd::tls::ClientRule;
 pub use config::{AttachConfig, ServeConfig, VolumeConfig};
 pub use device::calibrate::{CalibrateOptions, CalibrateReport, MeasuredReport, calibrate};
 pub use device::spec::{DeviceSpec, Storage};
@@ -66,6 +69,7 @@ pub use served::address::NbdAddress;
 pub use served::options::ServeOptions;
 pub use state::lock::waiting;
 pub use state::state_dir::{DeviceRecord, StateDir, VolumeName, VolumeRecord};
+pub use tls::authority::{MOST_DAYS, TlsReport, tls_client, tls_init};
 pub use volume::check::{CheckReport, check, repair};
 pub use volume::create::{CreateReport, NewVolume, Unfitting, create};
 pub use volume::import::{Import, ImportReport, forget, import};

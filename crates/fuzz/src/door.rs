@@ -1,22 +1,29 @@
 //! Input of the doors: NBD clients and the kernel's FUSE requests.
 
-use braid_nbd::handshake::{Facts, Handshake, OPTION_LARGEST, Step};
+use braid_nbd::handshake::{Access, Facts, Handshake, OPTION_LARGEST, Step, Zeroes};
 use braid_nbd::wire::options::{ContextQuery, InfoQuery, OptionHead, encode_option};
 use braid_nbd::wire::{NBD_CMD_READ, NBD_CMD_WRITE, Request};
 
-/// The whole negotiation: ends, uses no more bytes than given, and answers the same for any cut of the bytes.
+/// The whole negotiation, without TLS, before TLS and within TLS: ends, uses no more bytes than given, and
+/// answers the same for any cut of the bytes.
 pub fn nbd_handshake(bytes: &[u8]) {
     let Some((&step, stream)) = bytes.split_first() else { return };
-    let whole = negotiate(stream, stream.len());
-    let in_pieces = negotiate(stream, usize::from(step) + 1);
-    assert_eq!(whole, in_pieces, "the answer depends on how the bytes arrived");
+    let facts = Facts { name: "vault".to_owned(), size: 1 << 30, preferred_block: 4096, flags: 1 };
+    let start = |part| match part {
+        0 => Handshake::new(&facts),
+        1 => Handshake::demanding_tls(&facts),
+        _ => Handshake::within_tls(&facts, Zeroes::Sent, Access::ReadOnly),
+    };
+    for part in 0..3 {
+        let whole = negotiate(start(part), stream, stream.len());
+        let in_pieces = negotiate(start(part), stream, usize::from(step) + 1);
+        assert_eq!(whole, in_pieces, "the answer depends on how the bytes arrived");
+    }
 }
 
 /// Negotiates with bytes that arrive in pieces of `piece`. Returns the answer, and the number of unused
 /// bytes.
-fn negotiate(stream: &[u8], piece: usize) -> (Vec<u8>, Option<usize>) {
-    let facts = Facts { name: "vault".to_owned(), size: 1 << 30, preferred_block: 4096, flags: 1 };
-    let mut handshake = Handshake::new(&facts);
+fn negotiate(mut handshake: Handshake<'_>, stream: &[u8], piece: usize) -> (Vec<u8>, Option<usize>) {
     let (mut output, mut at, mut held) = (Vec::new(), 0, 0);
     loop {
         let before = output.len();
@@ -36,7 +43,7 @@ fn negotiate(stream: &[u8], piece: usize) -> (Vec<u8>, Option<usize>) {
                 held = (held + piece.max(1)).min(stream.len());
             }
             Step::Next => assert!(used > 0, "nothing was used, and the next message is asked for"),
-            Step::Start(_) => return (output, Some(stream.len() - at)),
+            Step::Start(_) | Step::Secure(_) => return (output, Some(stream.len() - at)),
             Step::Close => return (output, None),
         }
     }

@@ -15,6 +15,7 @@ mod door;
 mod file_systems;
 mod mutate;
 mod text;
+mod tls;
 mod trace;
 mod volume;
 mod words;
@@ -65,6 +66,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "volume", run: volume::open, valid: volume::damages, tries: 300 },
     Target { name: "nbd_handshake", run: door::nbd_handshake, valid: door::handshakes, tries: 100_000 },
     Target { name: "nbd_request", run: door::nbd_request, valid: door::requests, tries: 200_000 },
+    Target { name: "nbd_tls", run: tls::stranger, valid: tls::hellos, tries: 3_000 },
     Target { name: "fuse_request", run: door::fuse_request, valid: door::fuse_requests, tries: 200_000 },
     Target { name: "quantity", run: text::quantity, valid: text::quantities, tries: 200_000 },
     Target { name: "policy", run: text::policy, valid: text::policies, tries: 100_000 },

@@ -7,17 +7,17 @@
 
 #[path = "../tests/support/mod.rs"]
 mod support;
+mod turns;
 
 use braid_base::GIB;
 use braid_nbd::wire::{NBD_CMD_READ, Request};
 use serde_json::Value;
-use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::path::Path;
 use std::time::{Duration, Instant};
 use support::raw::RawClient;
 use support::{Running, Setup, installed, run_client};
+use turns::{Daemon, Sample, process_seconds, report, thread_seconds};
 
 const SECONDS: u64 = 2;
 
@@ -86,37 +86,10 @@ const LOADS: &[Load] = &[
     Load { name: "nbdcopy, by 256 KiB", run: nbdcopy },
 ];
 
-struct Sample {
-    per_second: f64,
-    cpu_micros: f64,
-}
-
 fn measure(load: &Load, socket: &Path, cpu: &dyn Fn() -> f64) -> Sample {
     let before = cpu();
     let (requests, seconds) = (load.run)(socket);
     Sample { per_second: requests / seconds, cpu_micros: (cpu() - before) * 1e6 / requests }
-}
-
-fn report(name: &str, results: &[(Sample, Sample)]) {
-    let speeds: Vec<f64> = results.iter().map(|(ours, theirs)| ours.per_second / theirs.per_second).collect();
-    let costs: Vec<f64> = results.iter().map(|(ours, theirs)| ours.cpu_micros / theirs.cpu_micros).collect();
-    let median_of = |value: &dyn Fn(&(Sample, Sample)) -> f64| median(results.iter().map(value).collect()).0;
-    let (speed, slowest, fastest) = median(speeds);
-    let (cost, cheapest, dearest) = median(costs);
-    println!(
-        "{name:20}  speed {speed:.2} ({slowest:.2}..{fastest:.2})  cpu {cost:.2} ({cheapest:.2}..{dearest:.2})   \
-         {:.0}/s {:.2} us against {:.0}/s {:.2} us",
-        median_of(&|r| r.0.per_second),
-        median_of(&|r| r.0.cpu_micros),
-        median_of(&|r| r.1.per_second),
-        median_of(&|r| r.1.cpu_micros),
-    );
-}
-
-/// Median, least and greatest.
-fn median(mut values: Vec<f64>) -> (f64, f64, f64) {
-    values.sort_by(f64::total_cmp);
-    (values[values.len() / 2], values[0], values[values.len() - 1])
 }
 
 fn fio_timed(socket: &Path, load: &[&str]) -> (f64, f64) {
@@ -163,43 +136,4 @@ fn nbdcopy(socket: &Path) -> (f64, f64) {
         copies += 1;
     }
     (f64::from(copies) * 1024.0, start.elapsed().as_secs_f64())
-}
-
-/// A server in a process of its own.
-struct Daemon {
-    child: Child,
-    socket: PathBuf,
-}
-
-impl Daemon {
-    fn start(program: &str, socket: PathBuf, arguments: impl Fn(&str) -> Vec<String>) -> Daemon {
-        let text = socket.to_str().expect("a path in UTF-8");
-        let mut child = Command::new(program).args(arguments(text)).spawn().expect("the server starts");
-        while !socket.exists() {
-            let ended = child.try_wait().expect("a child can be asked");
-            assert!(ended.is_none(), "{program} has ended: {ended:?}");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Daemon { child, socket }
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        self.child.kill().and_then(|()| self.child.wait()).expect("the server ends");
-    }
-}
-
-/// Processor time of one of our threads.
-fn thread_seconds(thread: u32) -> f64 {
-    let stat = fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).expect("schedstat");
-    stat.split(' ').next().and_then(|nanos| nanos.parse::<f64>().ok()).expect("a number") / 1e9
-}
-
-/// Processor time of a process, with its threads that have ended: hundredths of a second.
-fn process_seconds(process: u32) -> f64 {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat")).expect("stat");
-    let fields: Vec<&str> = stat.rsplit(')').next().expect("fields").split_whitespace().collect();
-    let ticks = |at: usize| fields[at].parse::<f64>().expect("ticks");
-    (ticks(11) + ticks(12)) / 100.0
 }

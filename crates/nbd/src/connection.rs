@@ -4,41 +4,40 @@
 //! and the sender, which continues when the client does not read. Before the receiver waits, the replies to
 //! its requests are sent or handed to the sender: a client may wait for exactly these replies.
 
-use crate::handshake::{Agreed, Handshake, Step};
+use crate::channel::Channel;
+use crate::handshake::{Handshake, Step};
 use crate::inbox::Inbox;
 use crate::memory::{Fit, Held};
 use crate::request::{LongWrite, Payload, Work, check, fail, is_change, longest_piece, needs_quiet, serve};
 use crate::session::Session;
 use crate::tags::Tags;
-use crate::wire::options::greeting;
 use crate::wire::{NBD_CMD_DISC, NBD_CMD_WRITE, NBD_EPERM, NBD_ESHUTDOWN, Request};
 use braid_base::Bytes;
 use braid_engine::Export;
 use braid_runtime::yield_now;
-use braid_uring::{Ring, Stream};
+use braid_uring::Ring;
 use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
 
-/// Negotiates with the client. `None` if the client ends or no agreement is possible.
+/// Negotiates with the client, after the greeting. Returns the last step: [`Step::Secure`], [`Step::Start`],
+/// or [`Step::Close`] if the client ends or no agreement is possible.
 pub async fn negotiate(
-    stream: &Stream,
-    inbox: &mut Inbox<'_>,
+    channel: &Channel,
+    inbox: &mut Inbox,
     mut handshake: Handshake<'_>,
-) -> io::Result<Option<Agreed>> {
-    stream.send_all(&greeting()).await?;
+) -> io::Result<Step> {
     let mut output = Vec::new();
     loop {
         let (used, step) = handshake.receive(inbox.bytes(), &mut output);
         inbox.consume(used);
-        stream.send_all(&output).await?;
+        channel.send_all(&output).await?;
         output.clear();
         match step {
             Step::Next => {}
-            Step::More if inbox.receive().await? == 0 => return Ok(None),
+            Step::More if inbox.receive().await? == 0 => return Ok(Step::Close),
             Step::More => {}
-            Step::Start(agreed) => return Ok(Some(agreed)),
-            Step::Close => return Ok(None),
+            Step::Secure(_) | Step::Start(_) | Step::Close => return Ok(step),
         }
     }
 }
@@ -50,7 +49,7 @@ pub async fn negotiate(
 pub async fn transmit<E: Export>(
     ring: &Ring,
     session: &Rc<Session>,
-    inbox: Inbox<'_>,
+    inbox: Inbox,
     export: &Rc<E>,
     drains: impl FnOnce(),
 ) {
@@ -60,12 +59,13 @@ pub async fn transmit<E: Export>(
     ring.spawn(async move { sender.run_sender().await });
 
     let start = |work| tags.start(serve(session.clone(), export.clone(), work));
-    let (size, is_read_only) = (export.size(), export.is_read_only());
+    let (size, is_read_only) = (export.size(), session.agreed.get().read_only);
     // An error means that the connection broke. As after its end, only the requests in flight are left.
     let _ = Receiver { session, inbox, size, is_read_only, start, put_off: Cell::new(false) }.run().await;
     drains();
     session.send();
     session.quiet().await;
+    session.channel.announce_end();
     tags.close();
     session.finish();
 }
@@ -73,7 +73,7 @@ pub async fn transmit<E: Export>(
 /// Receives requests and starts them.
 struct Receiver<'a, S> {
     session: &'a Session,
-    inbox: Inbox<'a>,
+    inbox: Inbox,
     size: Bytes,
     is_read_only: bool,
     start: S,

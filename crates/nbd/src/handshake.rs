@@ -3,6 +3,10 @@
 //! One call handles one message, so the caller can send the answer before looking at the next message. A
 //! client that asks much and reads nothing gets no further than its socket. There is one export; the empty
 //! name means this export, too.
+//!
+//! With TLS (the protocol's mode FORCEDTLS) a connection has two negotiations: the first one, in plain,
+//! admits NBD_OPT_STARTTLS and NBD_OPT_ABORT alone; the second one runs within TLS. Only the client's flags
+//! pass from the first to the second, so no option of an attacker before TLS has an effect within TLS.
 
 use crate::wire::options::*;
 use crate::wire::*;
@@ -38,6 +42,17 @@ pub struct Agreed {
     pub structured: bool,
     /// Block status may be asked for `base:allocation`.
     pub allocation: bool,
+    /// Changes are refused.
+    pub read_only: bool,
+}
+
+/// Rights of a client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// The client may change the export, unless the export itself is read-only.
+    ReadWrite,
+    /// The client may not change the export.
+    ReadOnly,
 }
 
 /// Next step after a call of [`Handshake::receive`].
@@ -47,6 +62,8 @@ pub enum Step {
     More,
     /// A message was handled: send the output, then call again.
     Next,
+    /// Send the output; a TLS handshake follows, then a negotiation by [`Handshake::within_tls`].
+    Secure(Zeroes),
     /// Send the output; requests follow.
     Start(Agreed),
     /// Send the output, then close.
@@ -56,6 +73,7 @@ pub enum Step {
 /// Negotiation with one client.
 pub struct Handshake<'a> {
     facts: &'a Facts,
+    cover: Cover,
     state: State,
     zeroes: Zeroes,
     agreed: Agreed,
@@ -73,23 +91,51 @@ enum State {
 }
 
 /// Zeros after the answer to NBD_OPT_EXPORT_NAME: clients of the protocol's first decade want 124 zeros.
-enum Zeroes {
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Zeroes {
+    /// The client wants the zeros.
     Sent,
+    /// The client's flags say that the zeros are left out.
     Omitted,
 }
 
+/// Place of TLS in a negotiation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Cover {
+    /// The server has no TLS.
+    None,
+    /// TLS must begin first.
+    Demanded,
+    /// The negotiation runs within TLS.
+    Present,
+}
+
 impl<'a> Handshake<'a> {
-    /// Starts a negotiation about the export of `facts`, after [`greeting`] has been sent.
+    /// Starts a negotiation in plain about the export of `facts`, after [`greeting`] has been sent.
     pub fn new(facts: &'a Facts) -> Handshake<'a> {
-        let agreed = Agreed::default();
-        Handshake { facts, state: State::Flags, zeroes: Zeroes::Sent, agreed, refusal: None }
+        let agreed = Agreed { read_only: facts.flags & NBD_FLAG_READ_ONLY != 0, ..Agreed::default() };
+        let (cover, state, zeroes) = (Cover::None, State::Flags, Zeroes::Sent);
+        Handshake { facts, cover, state, zeroes, agreed, refusal: None }
     }
 
-    /// Starts a negotiation with a client that cannot be served. When the client asks for the export, the
-    /// answer is the `reason`. (The oldest request, NBD_OPT_EXPORT_NAME, has no negative reply but the end of
-    /// the connection.)
-    pub fn refusing(facts: &'a Facts, reason: &'a str) -> Handshake<'a> {
-        Handshake { refusal: Some(reason), ..Handshake::new(facts) }
+    /// Starts the plain part of a connection with TLS, after [`greeting`] has been sent. The part ends with
+    /// [`Step::Secure`] or [`Step::Close`].
+    pub fn demanding_tls(facts: &'a Facts) -> Handshake<'a> {
+        Handshake { cover: Cover::Demanded, ..Handshake::new(facts) }
+    }
+
+    /// Starts the negotiation within TLS, of a client with these rights. `zeroes` comes from the plain part.
+    pub fn within_tls(facts: &'a Facts, zeroes: Zeroes, access: Access) -> Handshake<'a> {
+        let plain = Handshake::new(facts);
+        let read_only = plain.agreed.read_only || access == Access::ReadOnly;
+        let agreed = Agreed { read_only, ..plain.agreed };
+        Handshake { cover: Cover::Present, state: State::Options, zeroes, agreed, ..plain }
+    }
+
+    /// Refuses the client. When the client asks about the export, the answer is the `reason`. (The oldest
+    /// request, NBD_OPT_EXPORT_NAME, has no negative reply but the end of the connection.)
+    pub fn refusing(self, reason: &'a str) -> Handshake<'a> {
+        Handshake { refusal: Some(reason), ..self }
     }
 
     /// Handles at most one message at the start of `input` and adds the answer to `output`. Returns the
@@ -135,7 +181,11 @@ impl<'a> Handshake<'a> {
             if option == NBD_OPT_EXPORT_NAME {
                 return (0, Step::Close);
             }
-            put_option_reply(output, option, NBD_REP_ERR_TOO_BIG, &[]);
+            let reply = match self.cover {
+                Cover::Demanded if option != NBD_OPT_STARTTLS => NBD_REP_ERR_TLS_REQD,
+                _ => NBD_REP_ERR_TOO_BIG,
+            };
+            put_option_reply(output, option, reply, &[]);
             self.state = State::Skip(len);
             return (OptionHead::LEN, Step::Next);
         }
@@ -144,13 +194,22 @@ impl<'a> Handshake<'a> {
     }
 
     fn answer(&mut self, option: u32, content: &[u8], output: &mut Vec<u8>) -> Step {
-        match (self.refusal, option) {
-            (Some(_), NBD_OPT_EXPORT_NAME) => return Step::Close,
-            (Some(reason), NBD_OPT_GO | NBD_OPT_INFO) => {
-                put_option_reply(output, option, NBD_REP_ERR_POLICY, &[reason.as_bytes()]);
-                return Step::Next;
+        if self.cover == Cover::Demanded {
+            return self.before_tls(option, content, output);
+        }
+        if let Some(reason) = self.refusal {
+            match option {
+                NBD_OPT_EXPORT_NAME => return Step::Close,
+                NBD_OPT_GO
+                | NBD_OPT_INFO
+                | NBD_OPT_LIST
+                | NBD_OPT_LIST_META_CONTEXT
+                | NBD_OPT_SET_META_CONTEXT => {
+                    put_option_reply(output, option, NBD_REP_ERR_POLICY, &[reason.as_bytes()]);
+                    return Step::Next;
+                }
+                _ => {}
             }
-            _ => {}
         }
         let outcome = match option {
             NBD_OPT_EXPORT_NAME => return self.export_name(content, output),
@@ -170,10 +229,25 @@ impl<'a> Handshake<'a> {
             NBD_OPT_STRUCTURED_REPLY => self.structured_reply(content),
             NBD_OPT_LIST_META_CONTEXT => self.list_contexts(content, output),
             NBD_OPT_SET_META_CONTEXT => self.set_contexts(content, output),
+            NBD_OPT_STARTTLS if self.cover == Cover::Present => Err(NBD_REP_ERR_INVALID),
             _ => Err(NBD_REP_ERR_UNSUP),
         };
         put_option_reply(output, option, outcome.err().unwrap_or(NBD_REP_ACK), &[]);
         Step::Next
+    }
+
+    /// Answers an option in plain on a server with TLS.
+    fn before_tls(&self, option: u32, content: &[u8], output: &mut Vec<u8>) -> Step {
+        let (reply, step) = match option {
+            NBD_OPT_STARTTLS if content.is_empty() => (NBD_REP_ACK, Step::Secure(self.zeroes)),
+            NBD_OPT_STARTTLS => (NBD_REP_ERR_INVALID, Step::Next),
+            NBD_OPT_ABORT => (NBD_REP_ACK, Step::Close),
+            // The protocol has no negative reply to this option.
+            NBD_OPT_EXPORT_NAME => return Step::Close,
+            _ => (NBD_REP_ERR_TLS_REQD, Step::Next),
+        };
+        put_option_reply(output, option, reply, &[]);
+        step
     }
 
     fn export_name(&mut self, name: &[u8], output: &mut Vec<u8>) -> Step {
@@ -261,7 +335,8 @@ impl<'a> Handshake<'a> {
     }
 
     fn flags(&self) -> u16 {
-        self.facts.flags | if self.agreed.structured { NBD_FLAG_SEND_DF } else { 0 }
+        let read_only = if self.agreed.read_only { NBD_FLAG_READ_ONLY } else { 0 };
+        self.facts.flags | read_only | if self.agreed.structured { NBD_FLAG_SEND_DF } else { 0 }
     }
 }
 
@@ -286,8 +361,14 @@ mod tests {
     /// Runs a whole conversation. Returns the types of the answers, and the last step.
     fn converse(options: &[(u32, Vec<u8>)]) -> (Vec<u32>, Step, Vec<u8>) {
         let facts = facts();
-        let mut handshake = Handshake::new(&facts);
-        let mut input = vec![0, 0, 0, 3];
+        conversation(Handshake::new(&facts), vec![0, 0, 0, 3], options)
+    }
+
+    fn conversation(
+        mut handshake: Handshake<'_>,
+        mut input: Vec<u8>,
+        options: &[(u32, Vec<u8>)],
+    ) -> (Vec<u32>, Step, Vec<u8>) {
         options.iter().for_each(|(option, content)| input.extend(encode_option(*option, content)));
         let (mut output, mut last, mut at) = (Vec::new(), Step::Next, 0);
         while last == Step::Next {
@@ -331,7 +412,7 @@ mod tests {
         let set = [NBD_REP_ACK, NBD_REP_META_CONTEXT, NBD_REP_ACK];
         let start = [NBD_REP_INFO, NBD_REP_INFO, NBD_REP_INFO, NBD_REP_ACK];
         assert_eq!(replies, [&set[..], &start].concat());
-        assert_eq!(step, Step::Start(Agreed { structured: true, allocation: true }));
+        assert_eq!(step, Step::Start(Agreed { structured: true, allocation: true, read_only: false }));
         let block_sizes =
             [&[0, 3, 0, 0, 0, 1, 0, 0, 0x10, 0], PAYLOAD_LARGEST.to_be_bytes().as_slice()].concat();
         assert!(output.windows(block_sizes.len()).any(|window| window == block_sizes));
@@ -372,6 +453,69 @@ mod tests {
             NBD_REP_ACK,
         ];
         assert_eq!((replies.as_slice(), step), (expected.as_slice(), Step::Close));
+    }
+
+    #[test]
+    fn before_tls_only_starttls_and_abort_are_served() {
+        let facts = facts();
+        let before = |options: &[(u32, Vec<u8>)]| {
+            let (replies, step, _) =
+                conversation(Handshake::demanding_tls(&facts), vec![0, 0, 0, 3], options);
+            (replies, step)
+        };
+        let refused = [
+            (NBD_OPT_LIST, vec![]),
+            (NBD_OPT_STRUCTURED_REPLY, vec![]),
+            contexts(NBD_OPT_LIST_META_CONTEXT, &[]),
+            contexts(NBD_OPT_SET_META_CONTEXT, &["base:allocation"]),
+            go("vol", &[]),
+            (NBD_OPT_INFO, go("vol", &[]).1),
+            (99, vec![]),
+        ];
+        let (replies, step) = before(&refused);
+        assert_eq!((replies, step), (vec![NBD_REP_ERR_TLS_REQD; 7], Step::More));
+        let starts = (NBD_OPT_STARTTLS, vec![]);
+        let (replies, step) = before(&[(NBD_OPT_STARTTLS, vec![0]), starts]);
+        let zeroes = Zeroes::Omitted;
+        assert_eq!((replies, step), (vec![NBD_REP_ERR_INVALID, NBD_REP_ACK], Step::Secure(zeroes)));
+        assert_eq!(before(&[(NBD_OPT_ABORT, vec![])]), (vec![NBD_REP_ACK], Step::Close));
+        assert_eq!(before(&[(NBD_OPT_EXPORT_NAME, b"vol".to_vec())]), (vec![], Step::Close));
+    }
+
+    #[test]
+    fn within_tls_nothing_of_the_plain_part_holds_but_the_flags() {
+        let facts = facts();
+        let within = |access, options: &[(u32, Vec<u8>)]| {
+            conversation(Handshake::within_tls(&facts, Zeroes::Omitted, access), vec![], options)
+        };
+        let options = [contexts(NBD_OPT_SET_META_CONTEXT, &["base:allocation"]), (NBD_OPT_STARTTLS, vec![])];
+        let (replies, step, _) = within(Access::ReadWrite, &options);
+        assert_eq!((replies, step), (vec![NBD_REP_ERR_INVALID; 2], Step::More));
+        for (access, read_only) in [(Access::ReadWrite, false), (Access::ReadOnly, true)] {
+            let (_, step, output) = within(access, &[(NBD_OPT_EXPORT_NAME, vec![])]);
+            assert_eq!(step, Step::Start(Agreed { read_only, ..Agreed::default() }));
+            assert_eq!(output.len(), 10, "no zeros follow");
+            assert_eq!(output[9] & NBD_FLAG_READ_ONLY as u8 != 0, read_only);
+        }
+    }
+
+    #[test]
+    fn refused_client_learns_the_reason_and_nothing_else() {
+        let facts = facts();
+        let handshake = Handshake::within_tls(&facts, Zeroes::Omitted, Access::ReadWrite).refusing("not you");
+        let mut options = vec![
+            (NBD_OPT_STRUCTURED_REPLY, vec![]),
+            (NBD_OPT_LIST, vec![]),
+            contexts(NBD_OPT_LIST_META_CONTEXT, &[]),
+            contexts(NBD_OPT_SET_META_CONTEXT, &[]),
+            (NBD_OPT_INFO, go("vol", &[]).1),
+            go("vol", &[]),
+        ];
+        options.push((NBD_OPT_EXPORT_NAME, b"vol".to_vec()));
+        let (replies, step, output) = conversation(handshake, vec![], &options);
+        assert_eq!((&replies[1..], step), (&[NBD_REP_ERR_POLICY; 5][..], Step::Close));
+        assert_eq!(output.windows(7).filter(|part| part == b"not you").count(), 5);
+        assert!(!output.windows(3).any(|part| part == b"vol"), "the export's name is not told");
     }
 
     #[test]

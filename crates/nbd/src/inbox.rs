@@ -1,9 +1,11 @@
 //! Receiving side of a connection: one buffer for as many requests as have arrived, and the wait for more.
 
+use crate::channel::Channel;
 use braid_base::Nanos;
 use braid_runtime::{Buf, Runtime, yield_now};
-use braid_uring::{Ring, Stream};
+use braid_uring::Ring;
 use std::io;
+use std::rc::Rc;
 
 /// Room for 15 writes of 4 KiB, or two thousand reads. A larger buffer would only copy more of long writes:
 /// their payload is received in its final place, except for the bytes that arrive with the head.
@@ -20,10 +22,10 @@ const SPIN: Nanos = Nanos::from_micros(80);
 /// Receives in a row before the other tasks get their turn.
 const TURNS: u32 = 8;
 
-/// Bytes received and not yet used, and their socket.
-pub struct Inbox<'a> {
-    ring: &'a Ring,
-    stream: &'a Stream,
+/// Bytes received and not yet used, and their channel.
+pub struct Inbox {
+    ring: Ring,
+    channel: Rc<Channel>,
     bytes: Box<[u8]>,
     start: usize,
     end: usize,
@@ -33,11 +35,12 @@ pub struct Inbox<'a> {
     turns: u32,
 }
 
-impl<'a> Inbox<'a> {
+impl Inbox {
     /// Makes an empty inbox.
-    pub fn new(ring: &'a Ring, stream: &'a Stream) -> Inbox<'a> {
+    pub fn new(ring: &Ring, channel: &Rc<Channel>) -> Inbox {
+        let (ring, channel) = (ring.clone(), channel.clone());
         let bytes = vec![0; ROOM].into_boxed_slice();
-        Inbox { ring, stream, bytes, start: 0, end: 0, expected_wait: Nanos::ZERO, turns: 0 }
+        Inbox { ring, channel, bytes, start: 0, end: 0, expected_wait: Nanos::ZERO, turns: 0 }
     }
 
     /// Bytes received and not yet used.
@@ -70,7 +73,7 @@ impl<'a> Inbox<'a> {
             (self.start, self.end) = (0, self.end - self.start);
         }
         assert!(self.end < ROOM, "a message is larger than the inbox");
-        let received = self.stream.try_recv(&mut self.bytes[self.end..])?;
+        let received = self.channel.try_recv(&mut self.bytes[self.end..])?;
         self.end += received.unwrap_or(0);
         Ok(received)
     }
@@ -93,7 +96,7 @@ impl<'a> Inbox<'a> {
             }
         }
         loop {
-            self.stream.readable().await?;
+            self.channel.readable().await?;
             if let Some(count) = self.try_receive()? {
                 self.learn(self.ring.now().saturating_sub(start));
                 return Ok(count);
@@ -110,9 +113,9 @@ impl<'a> Inbox<'a> {
         }
         self.take_turns().await;
         loop {
-            match target.with_bytes_mut(|bytes| self.stream.try_recv(bytes))? {
+            match target.with_bytes_mut(|bytes| self.channel.try_recv(bytes))? {
                 Some(count) => return Ok(count),
-                None => self.stream.readable().await?,
+                None => self.channel.readable().await?,
             }
         }
     }

@@ -441,7 +441,7 @@ mod tests {
         assert_eq!(before as u64, PIECE / (KIB * 4));
     }
 
-    const MODERN: Agreed = Agreed { structured: true, allocation: true };
+    const MODERN: Agreed = Agreed { structured: true, allocation: true, read_only: false };
 
     fn request(command: u16, flags: u16, offset: u64, len: u32) -> Request {
         Request { flags, command, cookie: 0, offset, len }

@@ -1,11 +1,13 @@
 //! The server: listens, admits connections within the limits, stops.
 
-use crate::connection::{negotiate, transmit};
-use crate::handshake::{Facts, Handshake, PAYLOAD_LARGEST};
-use crate::inbox::Inbox;
+use crate::connection::transmit;
+use crate::handshake::{Facts, PAYLOAD_LARGEST};
+use crate::lobby::Lobby;
 use crate::memory::{GUARANTEE_SMALLEST, Memory};
-use crate::refusal::Refusals;
+use crate::newcomer::Newcomer;
+use crate::refusal::{Refusal, Refusals};
 use crate::session::Session;
+use crate::tls::Tls;
 use crate::wire::*;
 use braid_base::{Bytes, KIB, MIB, Nanos};
 use braid_engine::{Error, ErrorKind, Export, Result};
@@ -28,15 +30,18 @@ pub struct ServerConfig {
     /// Bytes of the arena that the server may hold. The engine needs the rest: a request in service must not
     /// wait for memory that only replies hold.
     pub memory: Bytes,
-    /// Connections at the same time; further connections are refused. Each costs 64 KiB outside the arena.
+    /// Connections at the same time; further connections are refused. Each costs 64 KiB outside the arena,
+    /// within TLS up to 200 KiB.
     pub max_connections: usize,
     /// Time after the negotiation in which a client may send no request. Later, the client has to make room
     /// for another.
     pub unused_time: Nanos,
-    /// Time for a client to negotiate.
+    /// Time for a client to negotiate. With TLS, this time twice: for the TLS handshake, and for the rest.
     pub negotiation_time: Nanos,
     /// Time for a client to read its last replies, after its goodbye or when the server stops.
     pub drain_time: Nanos,
+    /// TLS, without which no client is served then; `None` for plain connections.
+    pub tls: Option<Tls>,
 }
 
 impl ServerConfig {
@@ -51,6 +56,7 @@ impl ServerConfig {
             unused_time: Nanos::from_secs(60),
             negotiation_time: Nanos::from_secs(10),
             drain_time: Nanos::from_secs(10),
+            tls: None,
         }
     }
 }
@@ -62,8 +68,12 @@ pub struct Counters {
     pub open: u64,
     /// Connections admitted.
     pub admitted: u64,
-    /// Connections refused because of the limit.
+    /// Connections refused because of the limit, or because the client may not use the export.
     pub refused: u64,
+    /// Connections before TLS now.
+    pub securing: u64,
+    /// Connections that ended before TLS, or were ended.
+    pub unsecured: u64,
     /// Unused connections ended to make room for others.
     pub unused: u64,
     /// Requests received.
@@ -85,6 +95,9 @@ struct Inner<E> {
     memory: Memory,
     counters: Rc<Cell<Counters>>,
     refusals: Refusals,
+    lobby: Lobby,
+    /// TLS of new connections.
+    tls: RefCell<Option<Tls>>,
     sessions: RefCell<Vec<Rc<Session>>>,
     /// True if a task watches for overdue connections.
     watched: Cell<bool>,
@@ -121,14 +134,16 @@ impl<E: Export> Server<E> {
             ring,
             facts: facts_of(&export, &config),
             export: Rc::new(export),
-            config,
             memory,
             counters: Rc::default(),
             refusals: Refusals::default(),
+            lobby: Lobby::default(),
+            tls: RefCell::new(config.tls.clone()),
             sessions: RefCell::default(),
             watched: Cell::new(false),
             stopping: Cell::new(false),
             changed: Event::default(),
+            config,
         };
         Ok(Server { inner: Rc::new(inner) })
     }
@@ -137,7 +152,10 @@ impl<E: Export> Server<E> {
     pub async fn serve(&self, listener: Listener) {
         let mut stop = pin!(self.inner.changed.wait_for(|| self.inner.stopping.get().then_some(())));
         loop {
-            let mut accept = pin!(listener.accept());
+            let mut accept = pin!(async {
+                self.inner.lobby.place(&self.inner.ring).await;
+                listener.accept().await
+            });
             let accepted = poll_fn(|cx| match stop.as_mut().poll(cx) {
                 Poll::Ready(()) => Poll::Ready(None),
                 Poll::Pending => accept.as_mut().poll(cx).map(Some),
@@ -161,40 +179,42 @@ impl<E: Export> Server<E> {
         let deadline = inner.ring.now() + inner.config.drain_time;
         let sessions = inner.sessions.borrow().clone();
         sessions.iter().for_each(|session| session.stop(deadline));
+        inner.lobby.end_all();
         inner.watch();
         inner.changed.wait_for(|| inner.sessions.borrow().is_empty().then_some(())).await;
     }
 
+    /// Replaces the TLS of the server, for new connections: certificates expire and are renewed.
+    pub fn set_tls(&self, tls: Tls) {
+        self.inner.tls.replace(Some(tls));
+    }
+
     /// Present counters.
     pub fn counters(&self) -> Counters {
-        self.inner.counters.get()
+        Counters { securing: self.inner.lobby.len() as u64, ..self.inner.counters.get() }
     }
 
     /// Peers: an address or a process for each connection, the first 100.
     pub fn peers(&self) -> Vec<String> {
-        self.inner.sessions.borrow().iter().take(PEERS_SHOWN).map(|session| session.stream.peer()).collect()
+        self.inner.sessions.borrow().iter().take(PEERS_SHOWN).map(|session| session.channel.peer()).collect()
     }
 
-    /// Serves a new connection, or refuses the connection.
+    /// Serves a new connection, or refuses the connection. With TLS, the connection passes the lobby first.
     fn admit(&self, stream: Stream) {
         let inner = self.inner.clone();
         // Each poll of `serve` adds a waker to the event. Notifying empties the event, however many
         // connections come.
         inner.changed.notify();
-        if !inner.is_full() {
-            return inner.start(stream);
-        }
+        let Some(tls) = inner.tls.borrow().clone() else {
+            let newcomer = Newcomer::plain(&inner.ring, stream);
+            return inner.seat(newcomer);
+        };
+        let channel = inner.lobby.enter(&inner.ring, stream);
         self.inner.ring.spawn(async move {
-            if inner.end_unused() {
-                inner.changed.wait_for(|| (!inner.is_full()).then_some(())).await;
-            }
-            if inner.is_full() || inner.stopping.get() {
-                let (config, counters) = (&inner.config, &inner.counters);
-                let refused = Counters { refused: counters.get().refused + 1, ..counters.get() };
-                counters.set(refused);
-                inner.refusals.refuse(&inner.ring, stream, &inner.facts, config.max_connections).await;
-            } else {
-                inner.start(stream);
+            let (ring, time) = (&inner.ring, inner.config.negotiation_time);
+            match inner.lobby.secure(ring, channel, &inner.facts, &tls, time).await {
+                Some(newcomer) => inner.seat(newcomer),
+                None => inner.count(|counters| counters.unsecured += 1),
             }
         });
     }
@@ -203,6 +223,47 @@ impl<E: Export> Server<E> {
 impl<E: Export> Inner<E> {
     fn is_full(&self) -> bool {
         self.sessions.borrow().len() >= self.config.max_connections
+    }
+
+    fn count(&self, change: impl FnOnce(&mut Counters)) {
+        let mut counters = self.counters.get();
+        change(&mut counters);
+        self.counters.set(counters);
+    }
+
+    /// Serves a client, or refuses the client. A client that comes too late is dropped.
+    fn seat(self: &Rc<Self>, mut newcomer: Newcomer) {
+        if self.stopping.get() {
+            return;
+        }
+        if let Some(refusal) = newcomer.refusal() {
+            let inner = self.clone();
+            return self.ring.spawn(async move { inner.refuse(newcomer, refusal).await });
+        }
+        if !self.is_full() {
+            return self.start(newcomer);
+        }
+        let inner = self.clone();
+        self.ring.spawn(async move {
+            if inner.end_unused() {
+                inner.changed.wait_for(|| (!inner.is_full()).then_some(())).await;
+            }
+            if inner.is_full() || inner.stopping.get() {
+                let connections = inner.config.max_connections;
+                let reason = format!(
+                    "all {connections} connections to this export are in use (--clients on the server)"
+                );
+                let remedy = "end one, or serve with a higher limit".to_owned();
+                inner.refuse(newcomer, Refusal { reason, remedy }).await;
+            } else {
+                inner.start(newcomer);
+            }
+        });
+    }
+
+    async fn refuse(&self, newcomer: Newcomer, refusal: Refusal) {
+        self.count(|counters| counters.refused += 1);
+        self.refusals.refuse(&self.ring, newcomer, &self.facts, refusal).await;
     }
 
     /// Ends the connection that has been unused for the longest time, if this time is too long. Returns false
@@ -224,29 +285,29 @@ impl<E: Export> Inner<E> {
     }
 
     /// Serves a connection. There is room.
-    fn start(self: &Rc<Self>, stream: Stream) {
-        let counters = &self.counters;
-        let now = counters.get();
-        counters.set(Counters { admitted: now.admitted + 1, open: now.open + 1, ..now });
+    fn start(self: &Rc<Self>, newcomer: Newcomer) {
+        self.count(|counters| {
+            counters.admitted += 1;
+            counters.open += 1;
+        });
         let deadline = self.ring.now() + self.config.negotiation_time;
-        let session = Rc::new(Session::new(stream, self.memory.share(), counters.clone(), deadline));
+        let (channel, share) = (newcomer.channel.clone(), self.memory.share());
+        let session = Rc::new(Session::new(channel, share, self.counters.clone(), deadline));
         self.sessions.borrow_mut().push(session.clone());
         self.watch();
         let inner = self.clone();
         self.ring.spawn(async move {
-            inner.run(&session).await;
+            inner.run(newcomer, &session).await;
             inner.sessions.borrow_mut().retain(|other| !Rc::ptr_eq(other, &session));
             session.count(|counters| counters.open -= 1);
             inner.changed.notify();
         });
     }
 
-    /// Runs one connection, from greeting to end.
-    async fn run(self: &Rc<Self>, session: &Rc<Session>) {
-        let mut inbox = Inbox::new(&self.ring, &session.stream);
+    /// Runs one connection, from its negotiation to its end.
+    async fn run(self: &Rc<Self>, mut newcomer: Newcomer, session: &Rc<Session>) {
         // An error means that the client is gone.
-        let handshake = Handshake::new(&self.facts);
-        let Ok(Some(agreed)) = negotiate(&session.stream, &mut inbox, handshake).await else { return };
+        let Ok(Some(agreed)) = newcomer.negotiate(&self.facts, None).await else { return };
         session.agreed.set(agreed);
         session.unused_since.set(Some(self.ring.now()));
         if !session.is_stopping() {
@@ -257,7 +318,7 @@ impl<E: Export> Inner<E> {
             session.deadline.set(session.deadline.get().min(deadline));
             self.watch();
         };
-        transmit(&self.ring, session, inbox, &self.export, drains).await;
+        transmit(&self.ring, session, newcomer.inbox, &self.export, drains).await;
     }
 
     /// Closes overdue connections, as long as any connection has a deadline.
@@ -285,8 +346,8 @@ impl<E> Clone for Server<E> {
     }
 }
 
-/// Refuses addresses that other machines can reach: without TLS, anyone who reaches the port reads and writes
-/// the volume.
+/// Refuses addresses that other machines can reach, for a server without TLS: anyone who reaches the port
+/// would read and write the volume.
 ///
 /// # Errors
 /// `Invalid`, with the remedy.
@@ -296,8 +357,8 @@ pub fn check_address(address: SocketAddr) -> Result<()> {
     }
     let port = address.port();
     let problem = format!(
-        "NBD on {address}: Braid has no TLS yet, so any host that reaches this address could read and write \
-         the volume. Use 127.0.0.1:{port} or a Unix socket, and from another machine an SSH tunnel (ssh -L \
+        "NBD on {address} without TLS: any host that reaches this address could read and write the volume. Use \
+         127.0.0.1:{port} or a Unix socket, and from another machine an SSH tunnel (ssh -L \
          {port}:127.0.0.1:{port} HOST)"
     );
     Err(Error::new(ErrorKind::Invalid, problem))

@@ -1,5 +1,6 @@
 //! State shared by the tasks of one connection: limits, replies, end.
 
+use crate::channel::Channel;
 use crate::handshake::Agreed;
 use crate::memory::{Held, Share};
 use crate::outbox::{Ends, Outbox, Reply, Sent};
@@ -7,7 +8,6 @@ use crate::server::Counters;
 use crate::signal::Signal;
 use crate::wire::Head;
 use braid_base::Nanos;
-use braid_uring::Stream;
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -17,8 +17,8 @@ pub const TAGS: usize = 64;
 
 /// A connection, as seen by its tasks.
 pub struct Session {
-    /// The socket.
-    pub stream: Stream,
+    /// The client's bytes.
+    pub channel: Rc<Channel>,
     /// Memory for the requests of the connection.
     pub share: Share,
     /// The server's counters.
@@ -53,9 +53,9 @@ enum Stage {
 
 impl Session {
     /// Makes a connection that may negotiate until `deadline`.
-    pub fn new(stream: Stream, share: Share, counters: Rc<Cell<Counters>>, deadline: Nanos) -> Session {
+    pub fn new(channel: Rc<Channel>, share: Share, counters: Rc<Cell<Counters>>, deadline: Nanos) -> Session {
         Session {
-            stream,
+            channel,
             share,
             counters,
             agreed: Cell::default(),
@@ -88,9 +88,9 @@ impl Session {
         self.in_flight.get()
     }
 
-    /// Waits until nothing is in flight.
+    /// Waits until nothing is in flight, and no encrypted byte waits to be sent.
     pub async fn quiet(&self) {
-        self.fewer.wait_until(|| self.in_flight.get() == 0).await;
+        self.fewer.wait_until(|| self.is_quiet()).await;
     }
 
     /// True if one more request may begin.
@@ -123,11 +123,15 @@ impl Session {
 
     /// Sends queued replies, as far as the socket takes them now. The sender's task sends the rest.
     pub fn send(&self) {
-        if self.blocked.get() || self.outbox.is_empty() {
+        if self.blocked.get() || !self.has_unsent() {
             return;
         }
-        let (ended, sent) = self.outbox.send(&|slices| self.stream.try_send(slices));
+        let (ended, sent) = self.outbox.send(&|slices| self.channel.try_send(slices));
         self.end(ended);
+        let sent = sent.and_then(|sent| match self.channel.flush()? {
+            true => Ok(sent),
+            false => Ok(Sent::Blocked),
+        });
         self.fewer.notify();
         match sent {
             Ok(Sent::All) => self.close_if_stopped(),
@@ -141,7 +145,7 @@ impl Session {
 
     /// Makes the sender's task send, after the tasks that are ready now.
     pub fn send_soon(&self) {
-        if !self.outbox.is_empty() {
+        if self.has_unsent() {
             self.outgoing.notify();
         }
     }
@@ -149,17 +153,17 @@ impl Session {
     /// Sender's task: sends the replies that other tasks have queued, and waits if the client does not read.
     pub async fn run_sender(&self) {
         loop {
-            let work = || self.stage.get() == Stage::Ended || self.blocked.get() || !self.outbox.is_empty();
+            let work = || self.stage.get() == Stage::Ended || self.blocked.get() || self.has_unsent();
             self.outgoing.wait_until(work).await;
             if self.blocked.get() {
-                let writable = self.stream.writable().await;
+                let writable = self.channel.writable().await;
                 self.blocked.set(false);
                 if writable.is_err() {
                     self.abandon();
                 }
             }
             self.send();
-            if self.stage.get() == Stage::Ended && self.outbox.is_empty() {
+            if self.stage.get() == Stage::Ended && !self.has_unsent() {
                 return;
             }
         }
@@ -168,9 +172,10 @@ impl Session {
     /// Drops all replies, present and future: the client is gone, or does not read. Requests in service
     /// continue to their end.
     pub fn abandon(&self) {
+        self.channel.abandon();
         self.end(self.outbox.abandon());
         self.fewer.notify();
-        self.close();
+        self.channel.close();
     }
 
     /// Refuses new requests from now on, and closes once requests in flight are answered.
@@ -179,6 +184,7 @@ impl Session {
             self.stage.set(Stage::Stopping);
         }
         self.deadline.set(self.deadline.get().min(deadline));
+        self.send();
         self.close_if_stopped();
     }
 
@@ -207,14 +213,17 @@ impl Session {
     }
 
     fn close_if_stopped(&self) {
-        if self.stage.get() == Stage::Stopping && self.in_flight.get() == 0 {
-            self.close();
+        if self.stage.get() == Stage::Stopping && self.is_quiet() {
+            self.channel.close();
         }
     }
 
-    /// Wakes the tasks that wait for the socket, on either side.
-    fn close(&self) {
-        // Fails if the other side has closed already, with the same result.
-        let _ = self.stream.shutdown();
+    fn is_quiet(&self) -> bool {
+        self.in_flight.get() == 0 && !self.channel.has_unsent()
+    }
+
+    /// True if replies, or encrypted bytes of replies, wait to be sent.
+    fn has_unsent(&self) -> bool {
+        !self.outbox.is_empty() || self.channel.has_unsent()
     }
 }

@@ -21,7 +21,7 @@ use std::process::Command;
 const UNTESTED_BLOCKS: usize = 9;
 const MIB: u64 = 1 << 20;
 /// Programs other than `braid` in pages, not present on every machine.
-const PROGRAMMES: [&str; 5] = ["mkfs.ext4", "nbdcopy", "fio", "qemu-img", "jq"];
+const PROGRAMMES: [&str; 6] = ["mkfs.ext4", "nbdcopy", "nbdinfo", "fio", "qemu-img", "jq"];
 
 macro_rules! pages {
     ($($test:ident: $page:literal),* $(,)?) => {
@@ -56,6 +56,7 @@ pages! {
     guide_ssd_failed_single_copy: "docs/guide/ssd-failed-single-copy.md",
     guide_status: "docs/guide/status.md",
     guide_take_braid_off: "docs/guide/take-braid-off.md",
+    guide_tls: "docs/guide/tls.md",
     guide_upgrade: "docs/guide/upgrade.md",
     policy_cache: "docs/policies/cache.md",
     policy_colloid: "docs/policies/colloid.md",

@@ -50,6 +50,7 @@ mod shapes;
 mod silent;
 mod simulate;
 mod status;
+mod tls;
 mod trace;
 mod users;
 mod vanished;

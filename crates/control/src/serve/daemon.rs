@@ -20,6 +20,7 @@ use crate::serve::notify::ServiceManager;
 use crate::serve::recovered::log_recovery;
 use crate::served::ServedVolume;
 use crate::served::attachment::Attachment;
+use crate::served::certificates::Certificates;
 use crate::served::first_of::{First, first_of};
 use crate::served::frontends::Frontends;
 use crate::served::notes::{keep_noted, note_changes};
@@ -75,6 +76,7 @@ pub fn serve(
     options: &ServeOptions,
     ready: impl FnOnce(&Ready),
 ) -> Result<()> {
+    options.check(name)?;
     let (lock, record) = VolumeLock::take_known(state, name, "served")?;
     let lock = RefCell::new(lock);
     if record.temporary {
@@ -108,6 +110,7 @@ pub fn serve_temporary(
         return Err(Error::new(ErrorKind::Usage, problem));
     }
     check_policy(&new.policy, &new.devices)?;
+    options.check(&new.name)?;
     let lock = RefCell::new(VolumeLock::take(state, &new.name, "served")?);
     if !state.load(&new.name).is_ok_and(|record| record.went_with_its_daemon()) {
         refuse_known(state, &new.name)?;
@@ -220,14 +223,20 @@ fn start(
     doors: Doors,
 ) -> Result<Rc<ServedVolume>> {
     let (ring, arena, noted) = (&world.ring, &world.arena, volume.noted());
-    let config =
-        ServerConfig { max_connections: doors.options.clients, ..ServerConfig::new(name.as_str(), arena) };
+    let config = ServerConfig {
+        max_connections: doors.options.clients,
+        tls: doors.certificates.as_ref().map(Certificates::tls),
+        ..ServerConfig::new(name.as_str(), arena)
+    };
     let in_memory = durability(&members.list) == Durability::None;
     let attachment = Attachment::new(ring, arena, name, state.mount_dir(name), in_memory);
     let frontends = Frontends::start(ring, name, &volume, config, doors.nbd, attachment)?;
     let served = Rc::new(ServedVolume::new(ring, state, name, members, volume, lasting, frontends));
     let guard = Rc::new(Guard::new(served.clone(), doors.options, doors.models));
     ring.spawn(serve_admin(served.clone(), guard.clone(), doors.admin));
+    if let Some(certificates) = doors.certificates {
+        ring.spawn(certificates.keep(served.clone()));
+    }
     ring.spawn(note_changes(served.clone()));
     ring.spawn(keep::keep(guard));
     ring.spawn(keep_noted(served.clone(), noted));

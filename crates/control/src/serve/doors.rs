@@ -1,11 +1,12 @@
 //! Sockets of a daemon, for NBD clients and for admin commands. NBD sockets that the service manager passed
 //! replace the socket in the state directory, and join the addresses of the options.
 
-use crate::Result;
 use crate::guard::like::Models;
 use crate::served::address::NbdAddress;
-use crate::served::options::ServeOptions;
+use crate::served::certificates::Certificates;
+use crate::served::options::{OR_TLS, ServeOptions};
 use crate::state::state_dir::{StateDir, VolumeName};
+use crate::{Error, ErrorKind, Result};
 use braid_uring::{Address, LONGEST_SOCKET_PATH, Listener, Ring, inherited};
 use std::path::Path;
 
@@ -14,6 +15,8 @@ pub(super) struct Doors {
     pub nbd: Vec<Listener>,
     pub admin: Listener,
     pub options: ServeOptions,
+    /// Certificates, if NBD clients need TLS.
+    pub certificates: Option<Certificates>,
     /// Models named by the options.
     pub models: Models,
 }
@@ -21,10 +24,16 @@ pub(super) struct Doors {
 impl Doors {
     pub fn bind(ring: &Ring, state: &StateDir, name: &VolumeName, options: &ServeOptions) -> Result<Doors> {
         let models = Models::find(options.ssd_model.as_deref(), options.hdd_model.as_deref())?;
+        let certificates =
+            options.tls.as_deref().map(|directory| Certificates::open(directory, &options.tls_clients));
+        let certificates = certificates.transpose()?;
         let mut nbd = inherited(ring)?;
         for listener in &nbd {
-            if let Address::Tcp(address) = listener.local_address() {
-                braid_nbd::check_address(*address)?;
+            if let Address::Tcp(address) = listener.local_address()
+                && certificates.is_none()
+            {
+                let checked = braid_nbd::check_address(*address);
+                checked.map_err(|error| Error::new(ErrorKind::Invalid, format!("{error}{OR_TLS}")))?;
             }
         }
         let usual = [NbdAddress::Unix(state.nbd_socket(name))];
@@ -39,7 +48,7 @@ impl Doors {
         };
         nbd.extend(addresses.iter().map(bind).collect::<std::io::Result<Vec<_>>>()?);
         let admin = Listener::bind_unix(ring, &state.admin_socket(name))?;
-        Ok(Doors { nbd, admin, options: options.clone(), models })
+        Ok(Doors { nbd, admin, options: options.clone(), certificates, models })
     }
 }
 

@@ -28,16 +28,39 @@ impl FromStr for NbdAddress {
             usage(format!("{text}: {error}: use unix:PATH or HOST:PORT, as in 127.0.0.1:10809"))
         })?;
         let address = found.next().ok_or_else(|| usage(format!("{text}: the host has no address")))?;
-        braid_nbd::check_address(address).map_err(|error| usage(error.to_string()))?;
         Ok(NbdAddress::Tcp(address))
     }
 }
 
+/// Refuses addresses that other machines reach, for NBD without TLS.
+///
+/// # Errors
+/// `Usage`, with the remedy.
+pub(crate) fn check_local(addresses: &[NbdAddress]) -> Result<()> {
+    for address in addresses {
+        if let NbdAddress::Tcp(address) = address {
+            let checked = braid_nbd::check_address(*address);
+            checked.map_err(|error| Error::new(ErrorKind::Usage, error.to_string()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Encryption of an NBD export.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Encryption {
+    /// Clients need TLS.
+    Tls,
+    /// All bytes are plain.
+    None,
+}
+
 /// Returns the URI of a volume's NBD export at a listening address.
-pub(crate) fn nbd_uri(name: &VolumeName, address: &Address) -> String {
+pub(crate) fn nbd_uri(name: &VolumeName, address: &Address, encryption: Encryption) -> String {
+    let scheme = if encryption == Encryption::Tls { "nbds" } else { "nbd" };
     match address {
-        Address::Unix(path) => format!("nbd+unix:///{name}?socket={}", escape(path)),
-        Address::Tcp(address) => format!("nbd://{address}/{name}"),
+        Address::Unix(path) => format!("{scheme}+unix:///{name}?socket={}", escape(path)),
+        Address::Tcp(address) => format!("{scheme}://{address}/{name}"),
     }
 }
 
@@ -60,23 +83,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nbd_addresses_are_unix_sockets_or_loopback_ports() {
+    fn nbd_addresses_are_unix_sockets_or_ports() {
         assert_eq!("unix:/run/v.sock".parse(), Ok(NbdAddress::Unix("/run/v.sock".into())));
         assert!(matches!("127.0.0.1:10809".parse(), Ok(NbdAddress::Tcp(a)) if a.port() == 10809));
-        for (wrong, expected) in
-            [("10809", "HOST:PORT"), ("0.0.0.0:10809", "127.0.0.1"), ("host:port", "HOST:PORT")]
-        {
+        for wrong in ["10809", "host:port"] {
             let error = wrong.parse::<NbdAddress>().unwrap_err();
-            assert!(error.to_string().contains(expected), "{wrong}: {error}");
+            assert!(error.to_string().contains("HOST:PORT"), "{wrong}: {error}");
         }
     }
 
     #[test]
     fn a_uri_names_the_export_and_the_socket() {
         let name = "vault".parse().unwrap();
-        let uri = nbd_uri(&name, &Address::Unix("/run/my disk/nbd.sock".into()));
-        assert_eq!(uri, "nbd+unix:///vault?socket=/run/my%20disk/nbd.sock");
-        let uri = nbd_uri(&name, &Address::Tcp("127.0.0.1:10809".parse().unwrap()));
-        assert_eq!(uri, "nbd://127.0.0.1:10809/vault");
+        let socket = Address::Unix("/run/my disk/nbd.sock".into());
+        let port = Address::Tcp("127.0.0.1:10809".parse().unwrap());
+        for (encryption, scheme) in [(Encryption::None, "nbd"), (Encryption::Tls, "nbds")] {
+            let uri = nbd_uri(&name, &socket, encryption);
+            assert_eq!(uri, format!("{scheme}+unix:///vault?socket=/run/my%20disk/nbd.sock"));
+            let uri = nbd_uri(&name, &port, encryption);
+            assert_eq!(uri, format!("{scheme}://127.0.0.1:10809/vault"));
+        }
     }
 }

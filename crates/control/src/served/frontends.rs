@@ -4,10 +4,11 @@ use crate::Result;
 use crate::device::open::OpenDevice;
 use crate::record::recorded::{Recorded, Recorder};
 use crate::report::types::StatusReport;
-use crate::served::address::nbd_uri;
+use crate::served::address::{Encryption, nbd_uri};
 use crate::served::attachment::{AttachReply, Attachment};
 use crate::state::state_dir::VolumeName;
 use braid_engine::Volume;
+use braid_nbd::tls::Tls;
 use braid_nbd::{Server, ServerConfig};
 use braid_uring::{Listener, Ring};
 use std::ffi::OsString;
@@ -35,9 +36,11 @@ impl Frontends {
         listeners: Vec<Listener>,
         attachment: Attachment,
     ) -> Result<Frontends> {
+        let encryption = if config.tls.is_some() { Encryption::Tls } else { Encryption::None };
         let (export, recorder) = Recorded::new(ring.clone(), volume.clone());
         let nbd = Server::new(ring.clone(), export.clone(), config)?;
-        let nbd_uris = listeners.iter().map(|listener| nbd_uri(name, listener.local_address())).collect();
+        let uri = |listener: &Listener| nbd_uri(name, listener.local_address(), encryption);
+        let nbd_uris = listeners.iter().map(uri).collect();
         for listener in listeners {
             let nbd = nbd.clone();
             ring.spawn(async move { nbd.serve(listener).await });
@@ -48,6 +51,11 @@ impl Frontends {
     /// Returns the recorder of guests' requests.
     pub fn recorder(&self) -> &Rc<Recorder<Ring>> {
         &self.recorder
+    }
+
+    /// Replaces the TLS of the NBD server, for new connections.
+    pub fn set_tls(&self, tls: Tls) {
+        self.nbd.set_tls(tls);
     }
 
     /// Returns the URIs of the NBD exports.

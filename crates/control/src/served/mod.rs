@@ -5,11 +5,13 @@
 //! devices.rs     add, fail, replace, return a device   notes.rs       notes in the state directory
 //! frontends.rs   NBD, attached file, recording         attachment.rs  the volume as a file
 //! status.rs      counters of the engine, as reports    end.rs         the request to end, and its result
+//! certificates.rs  TLS of NBD, read anew when files change
 //! ```
 
 pub(crate) mod address;
 pub(crate) mod attachment;
 pub(crate) mod catch_up;
+pub(crate) mod certificates;
 pub(crate) mod devices;
 pub(crate) mod end;
 pub(crate) mod first_of;

@@ -1,9 +1,13 @@
 //! Settings for serving a volume.
 
-use crate::served::address::NbdAddress;
+use crate::served::address::{NbdAddress, check_local};
+use crate::state::state_dir::VolumeName;
+use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId};
 use braid_engine::Readahead;
+use braid_nbd::tls::ClientRule;
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 /// Settings for serving a volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -18,6 +22,10 @@ pub struct ServeOptions {
     pub ahead: Bytes,
     /// NBD connections at a time, on all addresses together.
     pub clients: usize,
+    /// Directory of certificates: all NBD clients then need TLS and a certificate. `None` for plain NBD.
+    pub tls: Option<PathBuf>,
+    /// Clients that may use the export; empty for all with a certificate of the authority.
+    pub tls_clients: Vec<ClientRule>,
     /// Command that detaches this volume, run when the daemon stops; `None` to leave detaching to the
     /// administrator.
     pub detach: Option<Vec<OsString>>,
@@ -43,6 +51,8 @@ impl Default for ServeOptions {
             readahead,
             ahead: Bytes::ZERO,
             clients: 32,
+            tls: None,
+            tls_clients: Vec::new(),
             detach: None,
             distrust: Vec::new(),
             force: false,
@@ -52,9 +62,35 @@ impl Default for ServeOptions {
     }
 }
 
+/// The other remedy for an address that other machines reach.
+pub(crate) const OR_TLS: &str = ", or TLS: --tls DIR (braid tls init DIR makes the certificates)";
+
 impl ServeOptions {
     /// Largest number of clients that the daemon has memory for.
     pub const MOST_CLIENTS: usize = 256;
     /// Largest memory cache in extents.
     pub const MOST_CACHE_EXTENTS: usize = 1_000_000;
+
+    /// Checks that the options fit each other, before anything is opened.
+    ///
+    /// # Errors
+    /// `Usage` if other machines reach an address without TLS, if clients are listed without TLS, or if no
+    /// listed client may use the volume.
+    pub(crate) fn check(&self, name: &VolumeName) -> Result<()> {
+        let usage = |problem: String| Error::new(ErrorKind::Usage, problem);
+        if self.tls.is_none() {
+            check_local(&self.nbd).map_err(|error| usage(format!("{error}{OR_TLS}")))?;
+        }
+        let Some(rule) = self.tls_clients.first() else { return Ok(()) };
+        if self.tls.is_none() {
+            return Err(usage(format!("--tls-client {rule} needs the certificates: add --tls DIR")));
+        }
+        if !self.tls_clients.iter().any(|rule| rule.export == name.as_str()) {
+            let client = &rule.client;
+            return Err(usage(format!(
+                "no --tls-client may use '{name}', so no client could connect: add --tls-client {client}={name}"
+            )));
+        }
+        Ok(())
+    }
 }

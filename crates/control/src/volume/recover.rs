@@ -5,7 +5,7 @@ use crate::members::open::{
     Member, Purpose, handles, names, open_members, open_members_to_read, open_options,
 };
 use crate::report::ranges::{LostRange, MissingRange, lost_ranges};
-use crate::served::address::{NbdAddress, nbd_uri};
+use crate::served::address::{Encryption, NbdAddress, check_local, nbd_uri};
 use crate::state::lasting::Lasting;
 use crate::state::lock::VolumeLock;
 use crate::state::noted::random_owner;
@@ -117,13 +117,14 @@ pub fn recover(state: &StateDir, name: &VolumeName, apply: Apply) -> Result<Reco
 /// connections.
 ///
 /// # Errors
-/// As [`recover`].
+/// As [`recover`]. `Usage` if other machines reach an address: the reader has no TLS.
 pub fn look(
     state: &StateDir,
     name: &VolumeName,
     nbd: &[NbdAddress],
     ready: impl FnOnce(&LookReport),
 ) -> Result<()> {
+    check_local(nbd)?;
     let (_lock, record) = VolumeLock::take_known(state, name, "recovered")?;
     let newer = newer_on_missing(state, &record);
     in_world(async |world| {
@@ -143,7 +144,7 @@ pub fn look(
                 NbdAddress::Unix(path) => Listener::bind_unix(ring, path),
                 NbdAddress::Tcp(address) => Listener::bind_tcp(ring, *address),
             }?;
-            nbd_uris.push(nbd_uri(name, listener.local_address()));
+            nbd_uris.push(nbd_uri(name, listener.local_address(), Encryption::None));
             let server = server.clone();
             ring.spawn(async move { server.serve(listener).await });
         }

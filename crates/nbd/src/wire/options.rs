@@ -40,6 +40,8 @@ pub const NBD_REP_ERR_UNSUP: u32 = (1 << 31) | 1;
 pub const NBD_REP_ERR_POLICY: u32 = (1 << 31) | 2;
 /// The option's content makes no sense.
 pub const NBD_REP_ERR_INVALID: u32 = (1 << 31) | 3;
+/// TLS must begin first.
+pub const NBD_REP_ERR_TLS_REQD: u32 = (1 << 31) | 5;
 /// No export has the name.
 pub const NBD_REP_ERR_UNKNOWN: u32 = (1 << 31) | 6;
 /// The option exceeds the server's limit.

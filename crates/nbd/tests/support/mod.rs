@@ -5,6 +5,7 @@ pub mod raw;
 
 use braid_base::{Bytes, KIB, MIB, Nanos, Request};
 use braid_engine::{Allocation, Durability, Error, ErrorKind, Export, Result, Zeroing};
+use braid_nbd::tls::{ClientRule, Tls, TlsFiles};
 use braid_nbd::{Counters, Server, ServerConfig};
 use braid_runtime::{Arena, Buf, Runtime};
 use braid_uring::{Address, Listener, Ring};
@@ -201,6 +202,11 @@ pub struct Running {
 
 impl Running {
     pub fn start(setup: Setup) -> Running {
+        Running::start_with(setup, None)
+    }
+
+    /// Starts with the certificates of a server and the clients that may come.
+    pub fn start_with(setup: Setup, tls: Option<(TlsFiles, Vec<ClientRule>)>) -> Running {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let socket = directory.path().join("nbd.sock");
         let (state, stop) = (Arc::new(Mutex::new(State::default())), Arc::new(AtomicBool::new(false)));
@@ -209,7 +215,7 @@ impl Running {
         let thread = {
             let (socket, state, stop) = (socket.clone(), state.clone(), stop.clone());
             let asked = setup.keep_asked.then(|| asked.clone());
-            std::thread::spawn(move || run(setup, asked, &socket, &state, &stop, &ready))
+            std::thread::spawn(move || run(setup, tls, asked, &socket, &state, &stop, &ready))
         };
         let (thread_id, port) = is_ready.recv().expect("the server starts");
         Running { socket, port, thread_id, state, asked, stop, thread: Some(thread), _directory: directory }
@@ -264,6 +270,7 @@ impl Drop for Running {
 
 fn run(
     setup: Setup,
+    tls: Option<(TlsFiles, Vec<ClientRule>)>,
     asked: Option<Arc<Mutex<Vec<Request>>>>,
     socket: &Path,
     state: &Mutex<State>,
@@ -279,6 +286,7 @@ fn run(
     config.unused_time = setup.unused_time;
     config.negotiation_time = setup.negotiation_time;
     config.drain_time = setup.drain_time;
+    config.tls = tls.map(|(files, rules)| Tls::new(&files, &rules).expect("files that fit"));
     let server = Server::new(ring.clone(), disk, config).expect("a server");
     let listener = Listener::bind_unix(&ring, socket).expect("a listener");
     let tcp = Listener::bind_tcp(&ring, "127.0.0.1:0".parse().unwrap()).expect("a listener");
