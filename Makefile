@@ -48,7 +48,7 @@ fuzz: ## hostile bytes for SECONDS=n on each target; with cargo-fuzz where it is
 postgres: ## a database that loses its SSD under load, after SECONDS=n of it: what it acknowledged is on the disk
 	@BRAID_POSTGRES_SECONDS=$(SECONDS) cargo test -p braid --test whole -- --exact --nocapture $(POSTGRES)
 
-bench: ## measurements: reactor, NBD server against nbdkit, recording, engine, opening, policies in both worlds
+bench: ## measurements: reactor, NBD against nbdkit, vhost-user against qemu, recording, engine, opening, policies in both worlds
 	cargo bench --workspace --benches
 	@for bin in bench/src/bin/*.rs; do cargo run --release -p braid-bench --bin $$(basename $$bin .rs) || exit 1; done
 

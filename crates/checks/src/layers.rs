@@ -45,13 +45,14 @@ const CRATES: &[Crate] = &[
     ),
     of(4, "nbd", NotMet, &["base", "runtime", "uring", "engine"]),
     of(4, "fuse", Met, &["base", "runtime", "uring", "engine"]),
+    of(4, "vhost", Met, &["base", "runtime", "uring", "engine"]),
     of(
         5,
         "control",
         Met,
         &[
             "base", "format", "policy", "model", "trace", "runtime", "engine", "emulated", "uring", "sim",
-            "nbd", "fuse", "lab",
+            "nbd", "fuse", "vhost", "lab",
         ],
     ),
     of(6, "web", Met, &["base", "control"]),
@@ -63,7 +64,8 @@ const CRATES: &[Crate] = &[
 const BESIDE: &[&str] = &["bench", "checks", "fuzz"];
 
 /// Foreign crates that make system calls, keep time or start threads.
-const KERNEL: &[&str] = &["rustix", "libc", "nix", "io-uring", "tokio", "mio", "async-io", "fuser"];
+const KERNEL: &[&str] =
+    &["rustix", "libc", "nix", "io-uring", "tokio", "mio", "async-io", "fuser", "vhost", "vm-memory"];
 
 /// Contradictions between the table and the crate graph of `cargo metadata --no-deps`: a sentence for each
 /// edge.

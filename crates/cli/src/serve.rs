@@ -4,8 +4,8 @@ use crate::output::{Output, print};
 use crate::volume_options::VolumeOptions;
 use braid_base::{Bytes, DeviceId};
 use braid_control::{
-    ClientRule, Error, ErrorKind, NbdAddress, Readahead, Ready, Result, ServeConfig, ServeOptions, StateDir,
-    VolumeConfig, VolumeName,
+    ClientRule, Error, ErrorKind, MachineSocket, NbdAddress, Readahead, Ready, Result, ServeConfig,
+    ServeOptions, StateDir, VolumeConfig, VolumeName,
 };
 use clap::Args;
 use std::ffi::OsString;
@@ -22,11 +22,13 @@ Examples:
   braid serve vault
   braid serve vault --nbd 127.0.0.1:10809 --nbd unix:/run/vault.sock
   braid serve vault --nbd 192.168.1.7:10809 --tls /etc/braid/tls --tls-client backup=vault:ro
+  braid serve vault --vhost-user /run/vault-vm.sock
   braid serve --temporary --ssd memory,size=1GiB,model=x25-m --hdd memory,size=4GiB,model=mba3073
 
 /etc/braid/NAME.toml, all keys optional:
   [serve]
   nbd = ['unix:/run/vault.sock', '127.0.0.1:10809']
+  vhost-user = '/run/vault-vm.sock'
   cache = 1000
   readahead = 'second'
   ahead = '32MiB'
@@ -40,7 +42,7 @@ SIGTERM, SIGINT and SIGHUP end the daemon: it accepts no new clients, answers re
 10 s, unmounts file systems mounted by braid attach, and closes the volume. A second signal ends the wait.
 Exit status 3 if a file system stays in use: data that was not synced may be lost.
 
-JSON, one line when ready: name, nbd_uris, admin_socket, process_id.")]
+JSON, one line when ready: name, nbd_uris, vhost_user_socket, admin_socket, process_id.")]
 pub struct Arguments {
     /// Name of the volume
     #[arg(required_unless_present = "temporary")]
@@ -49,6 +51,11 @@ pub struct Arguments {
     /// addresses
     #[arg(long, value_name = "unix:PATH|HOST:PORT")]
     nbd: Vec<NbdAddress>,
+    /// Socket for a virtual machine (vhost-user-blk), which gets the volume as its disk. The guest does not
+    /// notice a restart of the daemon if qemu has reconnect=1. With ",group" members of the socket's group
+    /// may connect, not its owner and root alone
+    #[arg(long, value_name = "PATH[,group]")]
+    vhost_user: Option<MachineSocket>,
     /// Size of the memory cache in extents, at most 1,000,000 [default: 100]
     #[arg(long, value_name = "EXTENTS",
           value_parser = clap::value_parser!(u32).range(0..=ServeOptions::MOST_CACHE_EXTENTS as i64))]
@@ -105,7 +112,7 @@ pub struct Arguments {
 /// Stop the daemon of a volume, and wait until the volume is closed
 ///
 /// Refuses while the volume is in use, and lists the users: mounts, swap space, programs that have the block
-/// device open, NBD clients. SIGTERM ends the daemon without this check.
+/// device open, NBD clients, the virtual machine. SIGTERM ends the daemon without this check.
 #[derive(Args)]
 #[command(after_help = "JSON: name, stopped (true).")]
 pub struct StopArguments {
@@ -152,6 +159,7 @@ impl Arguments {
         let number = |given: Option<u32>| given.map(|number| number as usize);
         ServeOptions {
             nbd: if self.nbd.is_empty() { configured.nbd } else { self.nbd.clone() },
+            vhost_user: self.vhost_user.clone().or(configured.vhost_user),
             cache_extents: number(self.cache).or(configured.cache).unwrap_or(usual.cache_extents),
             readahead: self.readahead.or(configured.readahead).unwrap_or(usual.readahead),
             ahead: self.ahead.or(configured.ahead).unwrap_or(usual.ahead),

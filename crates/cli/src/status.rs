@@ -26,7 +26,7 @@ Examples:
   braid status vault --json | jq '.devices[] | {device, requests_share, response_ns_p99}'
 
 JSON of a served volume: name, served (true), uuid, process_id, uptime_seconds, nbd_uris,
-nbd_connections, nbd_clients, attached_file, policy, guard, policy_lacks, size_bytes, extent_bytes, block_bytes, copies, mapped_bytes,
+nbd_connections, nbd_clients, attached_file, vhost_user_socket, vhost_user_guest, policy, guard, policy_lacks, size_bytes, extent_bytes, block_bytes, copies, mapped_bytes,
 lost_bytes, lost (offset_bytes, length_bytes), extra_bytes, dirty_bytes, cache_bytes, cache_limit_bytes,
 map_memory_bytes, journal_bytes,
 behind_bytes, caught_up_bytes_per_second, behind_left_seconds, deferred_bytes, journaled_bytes, epoch, epoch_failure, unapplied_bytes, unapplied_failure,
@@ -267,6 +267,7 @@ fn head(status: &StatusReport) -> String {
     for uri in &status.nbd_uris {
         text += &format!("  nbd     {uri}\n");
     }
+    text += &machine(status);
     text += match status.durability {
         Durability::PowerCut => "",
         Durability::DaemonCrash => {
@@ -275,6 +276,13 @@ fn head(status: &StatusReport) -> String {
         Durability::None => "  a device is memory: nothing survives the daemon\n",
     };
     text
+}
+
+/// The line of the socket for a virtual machine.
+fn machine(status: &StatusReport) -> String {
+    let Some(socket) = &status.vhost_user_socket else { return String::new() };
+    let guest = status.vhost_user_guest.as_deref().unwrap_or("no virtual machine");
+    format!("  vhost   {}, {guest}\n", socket.display())
 }
 
 fn devices(status: &StatusReport, rates: Option<&Rates>) -> String {

@@ -3,6 +3,7 @@
 //! ```toml
 //! [serve]
 //! nbd = ["127.0.0.1:10809"]
+//! vhost-user = "/run/vault-vm.sock"
 //! cache = 1000
 //! readahead = "second"
 //! ahead = "32MiB"
@@ -21,7 +22,7 @@
 //! of the command line overrides its key. Options that give data up have no key: an administrator decides
 //! each time.
 
-use crate::served::address::NbdAddress;
+use crate::served::address::{MachineSocket, NbdAddress};
 use crate::served::options::ServeOptions;
 use crate::state::state_dir::VolumeName;
 use crate::{Error, ErrorKind, Result};
@@ -54,6 +55,9 @@ pub struct ServeConfig {
     /// As [`ServeOptions::nbd`].
     #[serde(deserialize_with = "addresses")]
     pub nbd: Vec<NbdAddress>,
+    /// As [`ServeOptions::vhost_user`].
+    #[serde(deserialize_with = "machine")]
+    pub vhost_user: Option<MachineSocket>,
     /// As [`ServeOptions::cache_extents`].
     #[serde(deserialize_with = "cache")]
     pub cache: Option<usize>,
@@ -172,6 +176,14 @@ fn tls_clients<'de, D: Deserializer<'de>>(value: D) -> std::result::Result<Vec<C
     rules.iter().map(|rule| rule.parse().map_err(D::Error::custom)).collect()
 }
 
+fn machine<'de, D: Deserializer<'de>>(value: D) -> std::result::Result<Option<MachineSocket>, D::Error> {
+    let text = String::deserialize(value)?;
+    if !text.starts_with('/') {
+        return Err(D::Error::custom(format!("'{text}' is relative: use /PATH")));
+    }
+    text.parse().map(Some).map_err(D::Error::custom)
+}
+
 fn directory<'de, D: Deserializer<'de>>(value: D) -> std::result::Result<Option<PathBuf>, D::Error> {
     let path = PathBuf::deserialize(value)?;
     if !path.is_absolute() {
@@ -208,12 +220,13 @@ mod tests {
 
     #[test]
     fn every_key_is_read() {
-        let text = "[serve]\nnbd = [\"unix:/run/v.sock\"]\ncache = 7\nreadahead = \"off\"\nahead = \"32MiB\"\n\
+        let text = "[serve]\nnbd = [\"unix:/run/v.sock\"]\nvhost-user = \"/run/m.sock,group\"\ncache = 7\nreadahead = \"off\"\nahead = \"32MiB\"\n\
                     clients = 9\ntls = \"/t\"\ntls-clients = [\"a=v:ro\"]\nssd-model = \"a\"\nhdd-model = \"b\"\n\
                     [attach]\nmount = \"/srv/v\"\noptions = \"ro,noatime\"\n";
         let config = parse(text).unwrap();
         let serve = ServeConfig {
             nbd: vec![NbdAddress::Unix("/run/v.sock".into())],
+            vhost_user: "/run/m.sock,group".parse().ok(),
             cache: Some(7),
             readahead: Some(Readahead::Off),
             ahead: Some(Bytes(32 << 20)),
@@ -246,6 +259,7 @@ mod tests {
             ("[serve]\nnbd = [\"unix:v.sock\"]", &["line 2, nbd", "relative"]),
             ("[serve]\ntls = \"tls\"", &["line 2, tls", "relative"]),
             ("[serve]\ntls-clients = [\"a\"]", &["line 2, tls-clients", "NAME=EXPORT"]),
+            ("[serve]\nvhost-user = \"m.sock\"", &["line 2, vhost-user", "relative"]),
             ("[attach]\nmount = \"srv\"", &["line 2, mount", "relative"]),
             ("[serve\n", &["line "]),
         ] {

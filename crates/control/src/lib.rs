@@ -58,14 +58,14 @@ pub use error::{Error, ErrorKind, Result};
 pub use members::finding::disk::return_disk;
 pub use model::library::{ModelReport, find_model, models, show_model};
 pub use report::changes::{AddReport, PolicyReport, ReplaceReport};
+pub use report::guard::{GuardReport, ModeReport};
 pub use report::ranges::{LostRange, MissingRange};
 pub use report::types::{
-    BackgroundReport, CopyReport, DeviceReport, Durability, ExplainReport, GuardReport, GuestReport,
-    LatencyReport, ModeReport, OperationReport, ResponseReport, RestingReport, SilentReport, StatusReport,
-    VolumeReport,
+    BackgroundReport, CopyReport, DeviceReport, Durability, ExplainReport, GuestReport, LatencyReport,
+    OperationReport, ResponseReport, RestingReport, SilentReport, StatusReport, VolumeReport,
 };
 pub use serve::daemon::{Ready, serve, serve_temporary};
-pub use served::address::NbdAddress;
+pub use served::address::{MachineSocket, NbdAddress};
 pub use served::options::ServeOptions;
 pub use state::lock::waiting;
 pub use state::state_dir::{DeviceRecord, StateDir, VolumeName, VolumeRecord};

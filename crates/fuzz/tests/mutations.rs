@@ -133,6 +133,7 @@ targets!(
     nbd_handshake,
     nbd_request,
     fuse_request,
+    vhost_request,
     quantity,
     policy,
     file_systems,

@@ -2,7 +2,7 @@
 //!
 //! A request's path: [`server`](Server) admits a connection, or `refusal` tells the client why not. With
 //! [`tls`], the connection passes the `lobby` first. A `newcomer` negotiates (`handshake`). `connection` then
-//! receives (`inbox`) and checks requests. `tags` run each request, at once if no waiting is needed.
+//! receives (`inbox`) and checks requests. `Tags` run each request, at once if no waiting is needed.
 //! `request` calls the export. `outbox` sends all ready replies in one call, through the `channel`, which is
 //! a socket or TLS over a socket. `memory` bounds the memory of all connections, `wire` knows the bytes.
 #![forbid(unsafe_code)]
@@ -19,8 +19,6 @@ mod refusal;
 mod request;
 mod server;
 mod session;
-mod signal;
-mod tags;
 pub mod tls;
 pub mod wire;
 mod within;

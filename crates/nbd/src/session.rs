@@ -5,9 +5,9 @@ use crate::handshake::Agreed;
 use crate::memory::{Held, Share};
 use crate::outbox::{Ends, Outbox, Reply, Sent};
 use crate::server::Counters;
-use crate::signal::Signal;
 use crate::wire::Head;
 use braid_base::Nanos;
+use braid_runtime::Signal;
 use std::cell::Cell;
 use std::rc::Rc;
 

@@ -19,6 +19,8 @@ mod prefetch;
 mod ranges;
 mod ready;
 mod semaphore;
+mod signal;
+mod tags;
 mod timers;
 
 pub use arena::{Arena, Buf};
@@ -33,6 +35,8 @@ pub use prefetch::prefetch;
 pub use ranges::{RangeGuard, RangeTable};
 pub use ready::Order;
 pub use semaphore::{Permit, Semaphore};
+pub use signal::Signal;
+pub use tags::Tags;
 
 use braid_base::Nanos;
 use std::future::Future;

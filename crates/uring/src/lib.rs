@@ -10,6 +10,7 @@
 
 mod beneath;
 mod content;
+mod doorbell;
 mod file;
 mod inherited;
 mod lasting_file;
@@ -31,6 +32,7 @@ mod stream;
 
 pub use beneath::path_beneath;
 pub use content::{Content, Usage, content};
+pub use doorbell::Doorbell;
 pub use file::{FileDevice, Flush};
 pub use inherited::inherited;
 pub use lasting_file::{LastingFile, boot_id};

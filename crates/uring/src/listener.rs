@@ -52,6 +52,18 @@ impl Listener {
         Ok(Listener { ring: ring.clone(), socket, address, file })
     }
 
+    /// As [`Listener::bind_unix`], but members of the socket's group may connect, too. A directory with the
+    /// set-group-ID bit gives its group to the socket.
+    ///
+    /// # Errors
+    /// As [`Listener::bind_unix`].
+    pub fn bind_unix_for_group(ring: &Ring, path: &Path) -> io::Result<Listener> {
+        let listener = Listener::bind_unix(ring, path)?;
+        // Afterwards: while binding, the umask would take the group's rights away.
+        rustix::fs::chmod(path, Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::WGRP)?;
+        Ok(listener)
+    }
+
     /// Listens on a TCP address; port 0 lets the system choose a port. Waits up to two seconds for an address
     /// in use, possibly held by a killed process.
     ///

@@ -58,6 +58,38 @@ impl Stream {
         }
     }
 
+    /// Copies the first bytes that have arrived, without receiving them: `None` if there are none yet,
+    /// `Some(0)` at the end.
+    ///
+    /// # Errors
+    /// As [`Stream::try_recv`].
+    pub fn try_peek(&self, into: &mut [u8]) -> io::Result<Option<usize>> {
+        loop {
+            match recv(&self.socket, &mut *into, RecvFlags::PEEK) {
+                Ok((count, _)) => return Ok(Some(count)),
+                Err(Errno::WOULDBLOCK) => return Ok(None),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Returns the number of bytes that have arrived and are not received.
+    ///
+    /// # Errors
+    /// No known error. An error of the kernel is passed on.
+    pub fn arrived(&self) -> io::Result<u64> {
+        Ok(rustix::io::ioctl_fionread(&self.socket)?)
+    }
+
+    /// Returns a second handle of the socket, for a library that receives messages with files.
+    ///
+    /// # Errors
+    /// If the process has too many open files.
+    pub fn duplicate(&self) -> io::Result<OwnedFd> {
+        self.socket.try_clone()
+    }
+
     /// Sends as much as the socket takes now, of at most the first 1024 slices. `None` if the socket takes
     /// nothing.
     ///

@@ -54,4 +54,5 @@ mod tls;
 mod trace;
 mod users;
 mod vanished;
+mod virtual_machine;
 mod web;

@@ -20,8 +20,9 @@ const NAMED: usize = 10;
 /// unless forced: mounts and clients then get ten seconds, and lose unsynced data.
 ///
 /// # Errors
-/// `Busy`: names the mounts, swap space, programs and NBD clients. `Io` if the daemon does not answer: names
-/// the command that kills the daemon; `forced` does not kill it. `Unsafe` if the volume could not be closed.
+/// `Busy`: names the mounts, swap space, programs, clients and virtual machine. `Io` if the daemon does not
+/// answer: names the command that kills the daemon; `forced` does not kill it. `Unsafe` if the volume could
+/// not be closed.
 pub fn stop(state: &StateDir, name: &VolumeName, forced: bool) -> Result<()> {
     let mut client = match Client::reach(state, name, PATIENCE)? {
         Reached::Answers(client) => client,
@@ -65,16 +66,20 @@ fn users(state: &StateDir, name: &VolumeName, client: &mut Client) -> Result<Vec
     users.extend(openers(&file).iter().map(|process| format!("{process} has {} open", file.display())));
     let others = loop_devices(&file).into_iter().filter(|other| Some(other) != device.as_ref());
     users.extend(others.map(|other| format!("{} is the file of {}", file.display(), other.display())));
-    users.extend(nbd_clients(client)?);
+    users.extend(guests(client)?);
     Ok(users)
 }
 
-fn nbd_clients(client: &mut Client) -> Result<Vec<String>> {
+/// Returns NBD clients and the virtual machine.
+fn guests(client: &mut Client) -> Result<Vec<String>> {
     let start = Instant::now();
     loop {
-        let clients = client.status()?.nbd_clients;
-        if clients.is_empty() || start.elapsed() >= LAST_GOODBYE {
-            return Ok(clients.iter().map(|peer| format!("NBD client {peer}")).collect());
+        let status = client.status()?;
+        let clients = status.nbd_clients.iter().map(|peer| format!("NBD client {peer}"));
+        let machine = status.vhost_user_guest.map(|peer| format!("virtual machine {peer}"));
+        let guests: Vec<String> = clients.chain(machine).collect();
+        if guests.is_empty() || start.elapsed() >= LAST_GOODBYE {
+            return Ok(guests);
         }
         std::thread::sleep(ASK_AGAIN);
     }

@@ -20,7 +20,7 @@ pub(crate) mod like;
 mod measure;
 mod worker;
 
-use crate::report::types::{GuardReport, ModeReport};
+use crate::report::guard::{GuardReport, ModeReport};
 use crate::served::ServedVolume;
 use crate::served::options::ServeOptions;
 use braid_base::{DeviceId, Nanos};

@@ -3,6 +3,7 @@
 //! 1; no unit means a count. Counters begin at 0 when the daemon starts. Fields may be added; no field
 //! changes its meaning.
 
+use crate::report::guard::GuardReport;
 use crate::report::ranges::LostRange;
 use crate::{DeviceRecord, Error};
 use serde::{Deserialize, Serialize};
@@ -31,6 +32,12 @@ pub struct StatusReport {
     pub nbd_clients: Vec<String>,
     /// The file with the volume's content, if attached.
     pub attached_file: Option<PathBuf>,
+    /// The socket for a virtual machine (vhost-user); null without.
+    #[serde(default)]
+    pub vhost_user_socket: Option<PathBuf>,
+    /// The process of the connected virtual machine; null if none is connected.
+    #[serde(default)]
+    pub vhost_user_guest: Option<String>,
     /// The policy with its settings, as `name,key=value,…`.
     pub policy: String,
     /// State of the guard of `equi,mode=auto`; null for a policy without modes.
@@ -461,38 +468,4 @@ pub struct CopyReport {
     pub device_offset_bytes: Option<u64>,
     /// `current`, `behind` (a stale second copy), `clean` or `dirty` (extra copies).
     pub copy_state: String,
-}
-
-/// Findings of the simulations beside a volume about the modes of its policy.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct GuardReport {
-    /// The policy in the present mode.
-    pub mode: String,
-    /// Switches of the mode since the daemon started.
-    pub switches: u64,
-    /// Time since the last switch.
-    pub switched_seconds_ago: Option<f64>,
-    /// Mean time of the last batch's requests in the volume; a model is wrong if the mean is far from the
-    /// present mode's simulation.
-    pub measured_ns_mean: Option<u64>,
-    /// All modes.
-    pub modes: Vec<ModeReport>,
-    /// Ghosts simulate one part in `one_in` of the volume; 0 if there are no ghosts.
-    pub one_in: u32,
-    /// Share of a processor used by the ghosts for the last batch.
-    pub processor_share: f64,
-    /// Devices without a model, which were measured while they served guests: mean factor by which the new
-    /// model's response times are wrong.
-    pub measured_models_off: BTreeMap<String, f64>,
-    /// Why there are no ghosts, or not of all modes.
-    pub problem: Option<String>,
-}
-
-/// A mode of a policy.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct ModeReport {
-    /// The policy in this mode.
-    pub mode: String,
-    /// Mean time of the last batch's requests in the simulation; null if unknown.
-    pub latency_ns_mean: Option<u64>,
 }

@@ -3,7 +3,8 @@
 //! The daemon has one thread. SIGTERM, SIGINT, SIGHUP or a request on the admin socket ends it, in this
 //! order:
 //!
-//! - The NBD server accepts no new connections, and replies to requests in flight for a bounded time.
+//! - The NBD server and the vhost-user server accept no new connections, and reply to requests in flight, by
+//!   NBD for a bounded time.
 //! - File systems mounted from the volume are unmounted.
 //! - The volume is closed. The next opening then replays nothing.
 //!
@@ -54,6 +55,8 @@ pub struct Ready {
     pub name: String,
     /// The URIs of its NBD exports.
     pub nbd_uris: Vec<String>,
+    /// The socket for a virtual machine (vhost-user), if any.
+    pub vhost_user_socket: Option<PathBuf>,
     /// The admin socket.
     pub admin_socket: PathBuf,
     /// The daemon's process.
@@ -147,6 +150,7 @@ async fn run(
     ready(&Ready {
         name: name.to_string(),
         nbd_uris: served.frontends().nbd_uris().to_vec(),
+        vhost_user_socket: served.frontends().vhost_user_socket(),
         admin_socket: state.admin_socket(name),
         process_id: std::process::id(),
     });
@@ -230,7 +234,7 @@ fn start(
     };
     let in_memory = durability(&members.list) == Durability::None;
     let attachment = Attachment::new(ring, arena, name, state.mount_dir(name), in_memory);
-    let frontends = Frontends::start(ring, name, &volume, config, doors.nbd, attachment)?;
+    let frontends = Frontends::start(ring, name, &volume, config, doors.nbd, doors.machine, attachment)?;
     let served = Rc::new(ServedVolume::new(ring, state, name, members, volume, lasting, frontends));
     let guard = Rc::new(Guard::new(served.clone(), doors.options, doors.models));
     ring.spawn(serve_admin(served.clone(), guard.clone(), doors.admin));

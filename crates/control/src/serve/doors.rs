@@ -1,8 +1,8 @@
-//! Sockets of a daemon, for NBD clients and for admin commands. NBD sockets that the service manager passed
-//! replace the socket in the state directory, and join the addresses of the options.
+//! Sockets of a daemon, for NBD clients, a virtual machine and admin commands. NBD sockets that the service
+//! manager passed replace the socket in the state directory, and join the addresses of the options.
 
 use crate::guard::like::Models;
-use crate::served::address::NbdAddress;
+use crate::served::address::{MachineSocket, NbdAddress};
 use crate::served::certificates::Certificates;
 use crate::served::options::{OR_TLS, ServeOptions};
 use crate::state::state_dir::{StateDir, VolumeName};
@@ -13,6 +13,7 @@ use std::path::Path;
 /// Listening sockets. They are bound before any device is touched; clients that connect meanwhile wait.
 pub(super) struct Doors {
     pub nbd: Vec<Listener>,
+    pub machine: Option<Listener>,
     pub admin: Listener,
     pub options: ServeOptions,
     /// Certificates, if NBD clients need TLS.
@@ -41,25 +42,33 @@ impl Doors {
         let addresses = if is_usual { &usual[..] } else { &options.nbd };
         let bind = |address: &NbdAddress| match address {
             NbdAddress::Unix(path) => {
-                warn_of_long(path);
+                warn_of_long(path, "NBD clients connect", "--nbd unix:PATH");
                 Listener::bind_unix(ring, path)
             }
             NbdAddress::Tcp(address) => Listener::bind_tcp(ring, *address),
         };
         nbd.extend(addresses.iter().map(bind).collect::<std::io::Result<Vec<_>>>()?);
+        let bind_machine = |socket: &MachineSocket| {
+            warn_of_long(&socket.path, "virtual machines connect", "--vhost-user PATH");
+            match socket.for_group {
+                true => Listener::bind_unix_for_group(ring, &socket.path),
+                false => Listener::bind_unix(ring, &socket.path),
+            }
+        };
+        let machine = options.vhost_user.as_ref().map(bind_machine).transpose()?;
         let admin = Listener::bind_unix(ring, &state.admin_socket(name))?;
-        Ok(Doors { nbd, admin, options: options.clone(), certificates, models })
+        Ok(Doors { nbd, machine, admin, options: options.clone(), certificates, models })
     }
 }
 
 /// Warns of a socket path that clients cannot use. The daemon can listen at a longer path than the kernel
 /// lets a client connect to.
-fn warn_of_long(path: &Path) {
+fn warn_of_long(path: &Path, clients_connect: &str, option: &str) {
     let len = path.as_os_str().len();
     if len > LONGEST_SOCKET_PATH {
         tracing::warn!(
-            "{} has {len} bytes, and NBD clients connect to paths of at most {LONGEST_SOCKET_PATH}: give a \
-             shorter path, --nbd unix:PATH",
+            "{} has {len} bytes, and {clients_connect} to paths of at most {LONGEST_SOCKET_PATH}: give a \
+             shorter path, {option}",
             path.display()
         );
     }

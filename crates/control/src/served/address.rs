@@ -1,4 +1,5 @@
-//! NBD addresses of a volume (`unix:PATH` or `HOST:PORT`) and the URI for clients.
+//! Addresses of a volume: for NBD (`unix:PATH` or `HOST:PORT`) with the URI for clients, and for a virtual
+//! machine.
 
 use crate::{Error, ErrorKind, Result, VolumeName};
 use braid_uring::Address;
@@ -55,6 +56,25 @@ pub(crate) enum Encryption {
     None,
 }
 
+/// The socket for a virtual machine: `PATH`, or `PATH,group` if members of the socket's group may connect.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MachineSocket {
+    /// The file of the Unix socket.
+    pub path: PathBuf,
+    /// True if members of the socket's group may connect, not its owner and root alone.
+    pub for_group: bool,
+}
+
+impl FromStr for MachineSocket {
+    type Err = Error;
+    fn from_str(text: &str) -> Result<MachineSocket> {
+        let (path, for_group) = text.strip_suffix(",group").map_or((text, false), |path| (path, true));
+        let path = std::path::absolute(path)
+            .map_err(|e| Error::new(ErrorKind::Usage, format!("{text}: {e}: use PATH or PATH,group")))?;
+        Ok(MachineSocket { path, for_group })
+    }
+}
+
 /// Returns the URI of a volume's NBD export at a listening address.
 pub(crate) fn nbd_uri(name: &VolumeName, address: &Address, encryption: Encryption) -> String {
     let scheme = if encryption == Encryption::Tls { "nbds" } else { "nbd" };
@@ -90,6 +110,14 @@ mod tests {
             let error = wrong.parse::<NbdAddress>().unwrap_err();
             assert!(error.to_string().contains("HOST:PORT"), "{wrong}: {error}");
         }
+    }
+
+    #[test]
+    fn group_is_a_word_after_the_path() {
+        let socket = |text: &str| text.parse::<MachineSocket>().unwrap();
+        assert_eq!(socket("/run/vm.sock"), MachineSocket { path: "/run/vm.sock".into(), for_group: false });
+        assert_eq!(socket("/run/a,b,group"), MachineSocket { path: "/run/a,b".into(), for_group: true });
+        assert!(socket("vm.sock").path.is_absolute() && "".parse::<MachineSocket>().is_err());
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The ways to a served volume, with the recording of guests' requests: NBD, and the file for a block device.
+//! The ways to a served volume, with the recording of guests' requests: NBD, the file for a block device, and
+//! the disk of a virtual machine.
 
 use crate::Result;
 use crate::device::open::OpenDevice;
@@ -7,11 +8,13 @@ use crate::report::types::StatusReport;
 use crate::served::address::{Encryption, nbd_uri};
 use crate::served::attachment::{AttachReply, Attachment};
 use crate::state::state_dir::VolumeName;
+use braid_base::Bytes;
 use braid_engine::Volume;
 use braid_nbd::tls::Tls;
 use braid_nbd::{Server, ServerConfig};
-use braid_uring::{Listener, Ring};
+use braid_uring::{Address, Listener, Ring};
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::rc::Rc;
 
 /// The frontends of a volume.
@@ -22,22 +25,35 @@ pub(crate) struct Frontends {
     attachment: Attachment,
     nbd: Server<RecordedVolume>,
     nbd_uris: Vec<String>,
+    machine: Option<Machine>,
+}
+
+/// The volume as the disk of a virtual machine.
+struct Machine {
+    server: braid_vhost::Server<RecordedVolume>,
+    socket: PathBuf,
 }
 
 type RecordedVolume = Recorded<Ring, Volume<Ring, OpenDevice>>;
 
 impl Frontends {
-    /// Starts to serve NBD clients.
+    /// Starts to serve NBD clients, and a virtual machine at `machine`.
     pub fn start(
         ring: &Ring,
         name: &VolumeName,
         volume: &Volume<Ring, OpenDevice>,
         config: ServerConfig,
         listeners: Vec<Listener>,
+        machine: Option<Listener>,
         attachment: Attachment,
     ) -> Result<Frontends> {
         let encryption = if config.tls.is_some() { Encryption::Tls } else { Encryption::None };
         let (export, recorder) = Recorded::new(ring.clone(), volume.clone());
+        let machine_config = braid_vhost::ServerConfig::new(name.as_str(), &config.arena);
+        // Together as much as NBD alone: the engine needs the rest.
+        let taken = if machine.is_some() { machine_config.memory } else { Bytes::ZERO };
+        let config = ServerConfig { memory: config.memory - taken, ..config };
+        let machine = machine.map(|door| Machine::start(ring, &export, machine_config, door)).transpose()?;
         let nbd = Server::new(ring.clone(), export.clone(), config)?;
         let uri = |listener: &Listener| nbd_uri(name, listener.local_address(), encryption);
         let nbd_uris = listeners.iter().map(uri).collect();
@@ -45,7 +61,7 @@ impl Frontends {
             let nbd = nbd.clone();
             ring.spawn(async move { nbd.serve(listener).await });
         }
-        Ok(Frontends { export, recorder, attachment, nbd, nbd_uris })
+        Ok(Frontends { export, recorder, attachment, nbd, nbd_uris, machine })
     }
 
     /// Returns the recorder of guests' requests.
@@ -61,6 +77,11 @@ impl Frontends {
     /// Returns the URIs of the NBD exports.
     pub fn nbd_uris(&self) -> &[String] {
         &self.nbd_uris
+    }
+
+    /// Returns the socket for a virtual machine.
+    pub fn vhost_user_socket(&self) -> Option<PathBuf> {
+        self.machine.as_ref().map(|machine| machine.socket.clone())
     }
 
     /// Serves the volume as a file, unless it is attached already.
@@ -80,12 +101,17 @@ impl Frontends {
             nbd_connections: self.nbd.counters().open,
             nbd_clients: self.nbd.peers(),
             attached_file: self.attachment.file(),
+            vhost_user_socket: self.vhost_user_socket(),
+            vhost_user_guest: self.machine.as_ref().and_then(|machine| machine.server.peer()),
             ..of_volume
         }
     }
 
     /// Lets the guests finish. `detach` is the command of [`Attachment::end`].
     pub async fn shut_down(&self, detach: Option<&[OsString]>) {
+        if let Some(machine) = &self.machine {
+            machine.server.shutdown().await;
+        }
         self.nbd.shutdown().await;
         self.attachment.end(detach).await;
     }
@@ -93,5 +119,22 @@ impl Frontends {
     /// Abandons a file that is still in use, as [`Attachment::abandon`].
     pub fn abandon(&self) -> Result<()> {
         self.attachment.abandon()
+    }
+}
+
+impl Machine {
+    fn start(
+        ring: &Ring,
+        export: &RecordedVolume,
+        config: braid_vhost::ServerConfig,
+        listener: Listener,
+    ) -> Result<Machine> {
+        let Address::Unix(socket) = listener.local_address().clone() else {
+            panic!("a virtual machine connects to a Unix socket");
+        };
+        let server = braid_vhost::Server::new(ring.clone(), export.clone(), config)?;
+        let accepting = server.clone();
+        ring.spawn(async move { accepting.serve(listener).await });
+        Ok(Machine { server, socket })
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! devices.rs     add, fail, replace, return a device   notes.rs       notes in the state directory
-//! frontends.rs   NBD, attached file, recording         attachment.rs  the volume as a file
+//! frontends.rs   NBD, file, vhost-user, recording      attachment.rs  the volume as a file
 //! status.rs      counters of the engine, as reports    end.rs         the request to end, and its result
 //! certificates.rs  TLS of NBD, read anew when files change
 //! ```

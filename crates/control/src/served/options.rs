@@ -1,6 +1,6 @@
 //! Settings for serving a volume.
 
-use crate::served::address::{NbdAddress, check_local};
+use crate::served::address::{MachineSocket, NbdAddress, check_local};
 use crate::state::state_dir::VolumeName;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId};
@@ -14,6 +14,8 @@ use std::path::PathBuf;
 pub struct ServeOptions {
     /// Addresses of the NBD exports; empty for a Unix socket in the state directory.
     pub nbd: Vec<NbdAddress>,
+    /// Socket for a virtual machine (vhost-user); `None` for no socket.
+    pub vhost_user: Option<MachineSocket>,
     /// Extents in the memory cache.
     pub cache_extents: usize,
     /// When a read brings its whole extent into the memory cache.
@@ -47,6 +49,7 @@ impl Default for ServeOptions {
         let (nbd, readahead) = (Vec::new(), Readahead::default());
         ServeOptions {
             nbd,
+            vhost_user: None,
             cache_extents: 100,
             readahead,
             ahead: Bytes::ZERO,

@@ -33,6 +33,8 @@ pub(crate) fn status_report(name: &str, uptime: Nanos, status: Status, members: 
         nbd_connections: 0,
         nbd_clients: Vec::new(),
         attached_file: None,
+        vhost_user_socket: None,
+        vhost_user_guest: None,
         policy: status.policy,
         size_bytes: status.shape.volume_size.0,
         extent_bytes: extent.0,

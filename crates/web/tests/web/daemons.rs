@@ -106,6 +106,8 @@ pub fn status(name: &str) -> StatusReport {
         nbd_connections: 0,
         nbd_clients: Vec::new(),
         attached_file: None,
+        vhost_user_socket: None,
+        vhost_user_guest: None,
         policy: "equi".to_owned(),
         guard: None,
         size_bytes: 1 << 31,

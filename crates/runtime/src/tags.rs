@@ -1,17 +1,17 @@
-//! Tags of a connection: places for requests in service.
+//! Places for requests in service, for frontends.
 //!
 //! A request is polled once in the task that received it. If the request need not wait (memory, a cache hit),
 //! it ends there, without a task switch. Otherwise the tag's own task continues. Places and tasks are made on
-//! first use and kept until the connection ends, so a request allocates nothing.
+//! first use and kept until the frontend ends, so a request allocates nothing.
 
-use braid_runtime::Runtime;
+use crate::Runtime;
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-/// Tags of one connection; all run futures of the same type.
+/// Tags of one connection or queue; all run futures of the same type.
 pub struct Tags<R, F> {
     runtime: R,
     idle: Rc<RefCell<Vec<Rc<Tag<F>>>>>,
@@ -110,8 +110,8 @@ impl<F> Default for Tag<F> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Executor, Order, Semaphore, Sleep};
     use braid_base::Nanos;
-    use braid_runtime::{Executor, Order, Semaphore, Sleep};
 
     #[derive(Clone)]
     struct World(Executor);

@@ -1,4 +1,4 @@
-//! A condition with a single waiting task: as [`braid_runtime::Event`], but waiting allocates nothing.
+//! A condition with a single waiting task: as [`crate::Event`], but waiting allocates nothing.
 
 use std::cell::Cell;
 use std::future::poll_fn;
