@@ -46,13 +46,14 @@ const CRATES: &[Crate] = &[
     of(4, "nbd", NotMet, &["base", "runtime", "uring", "engine"]),
     of(4, "fuse", Met, &["base", "runtime", "uring", "engine"]),
     of(4, "vhost", Met, &["base", "runtime", "uring", "engine"]),
+    of(4, "ublk", Met, &["base", "runtime", "uring", "engine"]),
     of(
         5,
         "control",
         Met,
         &[
             "base", "format", "policy", "model", "trace", "runtime", "engine", "emulated", "uring", "sim",
-            "nbd", "fuse", "vhost", "lab",
+            "nbd", "fuse", "ublk", "vhost", "lab",
         ],
     ),
     of(6, "web", Met, &["base", "control"]),

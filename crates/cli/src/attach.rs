@@ -1,7 +1,9 @@
 //! `braid attach` and `braid detach`.
 
 use crate::output::{Output, complain};
-use braid_control::{Attached, Error, ErrorKind, Mount, MountOptions, Result, StateDir};
+use braid_control::{
+    AttachConfig, Attached, Detach, Error, ErrorKind, Mount, MountOptions, Result, StateDir, Via,
+};
 use braid_control::{VolumeConfig, VolumeName};
 use clap::Args;
 use std::path::PathBuf;
@@ -10,11 +12,15 @@ use std::path::PathBuf;
 ///
 /// Needs root. Without root, use the volume by NBD: braid status prints the URI. Settings that the command
 /// line lacks are read from /etc/braid/NAME.toml, if that file exists.
+///
+/// A block device by ublk outlives the daemon: if the daemon dies or is replaced, requests wait, and the next
+/// braid serve continues them. A loop device fails all requests then.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   mkfs.ext4 $(braid attach vault)
   braid attach vault --mount /mnt/vault --options noatime,nodev
+  braid attach vault --via loop
 
 /etc/braid/NAME.toml, all keys optional:
   [attach]
@@ -25,6 +31,10 @@ JSON: name, block_device, block_device_link, block_device_kind, mounted_on, file
 pub struct Arguments {
     /// Name of the volume
     name: VolumeName,
+    /// Kind of the block device: ublk (needs Linux 6.12 or later with the module ublk_drv), or loop (a loop
+    /// device over a FUSE file) [default: ublk where possible]
+    #[arg(long, value_name = "KIND")]
+    via: Option<Via>,
     /// Mount the volume's file system on this directory
     #[arg(long, value_name = "DIR")]
     mount: Option<PathBuf>,
@@ -39,21 +49,28 @@ pub struct Arguments {
 /// Unmount and remove a volume's block device; the daemon continues
 ///
 /// After the death of the daemon, removes its remains: the block device, the mounts on the block device, and
-/// the file beneath.
+/// the file beneath. Refuses if a block device by ublk is in use: the next braid serve continues the device,
+/// and nothing is lost.
 #[derive(Args)]
 #[command(after_help = "JSON: name, unmounted (a list of directories), served (the daemon continues).")]
 pub struct DetachArguments {
     /// Name of the volume
     name: VolumeName,
-    /// Remove only the remains of a dead daemon; refuse if the volume is served
+    /// Remove only remains of a dead daemon that no daemon can continue; refuse if the volume is served
     #[arg(long)]
     dead: bool,
+    /// Remove a block device by ublk without a daemon although it is in use: requests that wait fail, and
+    /// unsynced writes of mounted file systems are lost
+    #[arg(long, conflicts_with = "dead")]
+    force: bool,
 }
 
 /// Runs the command.
 pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8> {
-    let mount = mount(arguments)?;
-    let attached: Attached = braid_control::attach(state, &arguments.name, mount.as_ref())?;
+    let configured = VolumeConfig::read(&arguments.name)?.attach;
+    let via = arguments.via.or(configured.via);
+    let mount = mount(arguments, configured)?;
+    let attached: Attached = braid_control::attach(state, &arguments.name, via, mount.as_ref())?;
     output.show(&attached, || attached.block_device.display().to_string());
     if let (Some(directory), Some(file_system)) = (&attached.mounted_on, &attached.file_system) {
         complain(&format!(
@@ -66,8 +83,7 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
 }
 
 /// Returns the mount that the command line and the configuration describe together.
-fn mount(arguments: &Arguments) -> Result<Option<Mount>> {
-    let configured = VolumeConfig::read(&arguments.name)?.attach;
+fn mount(arguments: &Arguments, configured: AttachConfig) -> Result<Option<Mount>> {
     if arguments.no_mount {
         return Ok(None);
     }
@@ -85,7 +101,12 @@ fn mount(arguments: &Arguments) -> Result<Option<Mount>> {
 
 /// Runs the command.
 pub fn detach(state: &StateDir, arguments: &DetachArguments, output: Output) -> Result<u8> {
-    let detached = braid_control::detach(state, &arguments.name, arguments.dead)?;
+    let extent = match (arguments.dead, arguments.force) {
+        (true, _) => Detach::OnlyDead,
+        (_, true) => Detach::Forced,
+        _ => Detach::Safe,
+    };
+    let detached = braid_control::detach(state, &arguments.name, extent)?;
     output.show(&detached, || {
         let lines = detached.unmounted.iter().map(|directory| format!("unmounted {}\n", directory.display()));
         let goes_on = if detached.served { "still served" } else { "not served" };

@@ -40,7 +40,9 @@ Examples:
 
 SIGTERM, SIGINT and SIGHUP end the daemon: it accepts no new clients, answers requests in flight for up to
 10 s, unmounts file systems mounted by braid attach, and closes the volume. A second signal ends the wait.
-Exit status 3 if a file system stays in use: data that was not synced may be lost.
+Exit status 3 if a file system stays in use: data that was not synced may be lost. A block device by ublk that
+stays in use waits for the next daemon instead, with exit status 0. SIGUSR1 leaves such a device to the next
+daemon at once, with its mounts.
 
 JSON, one line when ready: name, nbd_uris, vhost_user_socket, admin_socket, process_id.")]
 pub struct Arguments {

@@ -49,7 +49,7 @@ durability (power_cut, daemon_crash or none: the worst event that flushed data s
     last_error, response_ns_mean, _p50, _p95, _p99, _p999, _max, lateness_requests, lateness_ns_mean,
     lateness_ns_max, policy_figures
 Exit status with NAME: 3 if no flush can succeed, if a device or a copy is missing or behind, or if no epoch can end.
-JSON of a volume that is not served: name, served (false), uuid, temporary, ended_unclean, pending_log, dead_block_devices, dead_mounts, devices (path,
+JSON of a volume that is not served: name, served (false), uuid, temporary, ended_unclean, pending_log, dead_block_devices, waiting_block_devices, dead_mounts, devices (path,
 class, model, size_bytes, made, removed, adopted, outdated, missing). Exit status with NAME: 3 if its daemon left mounts behind. Without NAME: volumes, a list of such reports; of a volume whose daemon does not
 answer within 10 s: name, served (true), process_id, process_state, error (kind, message), and exit status 1.
 With NAME such a daemon is an error. With --watch: a line every second.")]
@@ -151,7 +151,7 @@ pub fn overview(reports: &[VolumeReport]) -> String {
 pub fn describe(state: &StateDir, name: &VolumeName, report: &VolumeReport, rates: Option<&Rates>) -> String {
     match report {
         VolumeReport::Served(status) => {
-            let device = status.attached_file.as_ref().and_then(|_| attached_device(state, name));
+            let device = status.attached_file.as_ref().and_then(|file| attached_device(state, name, file));
             let attached = device.map(|device| format!("  attached as {}\n", device.display()));
             head(status)
                 + &attached.unwrap_or_default()
@@ -205,6 +205,10 @@ fn left_behind(resting: &RestingReport) -> String {
             ),
             None => "writes that were not flushed may be lost\n".to_owned(),
         };
+    }
+    for path in &resting.waiting_block_devices {
+        text +=
+            &format!("  {} waits: its requests continue with the next braid serve {name}\n", path.display());
     }
     for path in resting.dead_block_devices.iter().chain(&resting.dead_mounts) {
         text += &format!("  DEAD: {}: every request to this path fails\n", path.display());

@@ -14,6 +14,7 @@
 //! hdd-model = "exos-x20"
 //!
 //! [attach]
+//! via = "ublk"
 //! mount = "/srv/vault"
 //! options = "noatime,nodev"
 //! ```
@@ -24,6 +25,7 @@
 
 use crate::served::address::{MachineSocket, NbdAddress};
 use crate::served::options::ServeOptions;
+use crate::served::via::Via;
 use crate::state::state_dir::VolumeName;
 use crate::{Error, ErrorKind, Result};
 use braid_base::Bytes;
@@ -86,6 +88,9 @@ pub struct ServeConfig {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AttachConfig {
+    /// Kind of the block device.
+    #[serde(deserialize_with = "parsed")]
+    pub via: Option<Via>,
     /// Directory to mount the file system on.
     #[serde(deserialize_with = "directory")]
     pub mount: Option<PathBuf>,
@@ -222,7 +227,7 @@ mod tests {
     fn every_key_is_read() {
         let text = "[serve]\nnbd = [\"unix:/run/v.sock\"]\nvhost-user = \"/run/m.sock,group\"\ncache = 7\nreadahead = \"off\"\nahead = \"32MiB\"\n\
                     clients = 9\ntls = \"/t\"\ntls-clients = [\"a=v:ro\"]\nssd-model = \"a\"\nhdd-model = \"b\"\n\
-                    [attach]\nmount = \"/srv/v\"\noptions = \"ro,noatime\"\n";
+                    [attach]\nvia = \"loop\"\nmount = \"/srv/v\"\noptions = \"ro,noatime\"\n";
         let config = parse(text).unwrap();
         let serve = ServeConfig {
             nbd: vec![NbdAddress::Unix("/run/v.sock".into())],
@@ -237,7 +242,7 @@ mod tests {
             hdd_model: Some("b".to_owned()),
         };
         let options = "ro,noatime".parse().ok();
-        let attach = AttachConfig { mount: Some("/srv/v".into()), options };
+        let attach = AttachConfig { via: Some(Via::Loop), mount: Some("/srv/v".into()), options };
         assert_eq!(config, VolumeConfig { serve, attach });
         assert_eq!(parse(""), Ok(VolumeConfig::default()));
     }
@@ -260,6 +265,7 @@ mod tests {
             ("[serve]\ntls = \"tls\"", &["line 2, tls", "relative"]),
             ("[serve]\ntls-clients = [\"a\"]", &["line 2, tls-clients", "NAME=EXPORT"]),
             ("[serve]\nvhost-user = \"m.sock\"", &["line 2, vhost-user", "relative"]),
+            ("[attach]\nvia = \"nbd\"", &["line 2, via", "ublk or loop"]),
             ("[attach]\nmount = \"srv\"", &["line 2, mount", "relative"]),
             ("[serve\n", &["line "]),
         ] {

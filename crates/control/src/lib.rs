@@ -45,7 +45,7 @@ mod volume;
 pub use admin::client::{Client, volume_report};
 pub use admin::protocol::{LONGEST_REPLY, LONGEST_REQUEST, PROTOCOL_VERSION, Reply, Request};
 pub use admin::recording::{Received, Recording};
-pub use attach::block_device::{Attached, Detached, Mount, attach, attached_device, detach};
+pub use attach::block_device::{Attached, Detach, Detached, Mount, attach, attached_device, detach};
 pub use attach::users::stop;
 pub use braid_emulated::Lateness;
 pub use braid_engine::Readahead;
@@ -67,6 +67,7 @@ pub use report::types::{
 pub use serve::daemon::{Ready, serve, serve_temporary};
 pub use served::address::{MachineSocket, NbdAddress};
 pub use served::options::ServeOptions;
+pub use served::via::Via;
 pub use state::lock::waiting;
 pub use state::state_dir::{DeviceRecord, StateDir, VolumeName, VolumeRecord};
 pub use tls::authority::{MOST_DAYS, TlsReport, tls_client, tls_init};

@@ -97,8 +97,8 @@ pub trait Export: Clone + 'static {
     fn allocation(&self, offset: Bytes, limit: Bytes) -> (Allocation, Bytes);
 
     /// Returns the same disk, for requests with these hints. A frontend whose protocol carries hints calls
-    /// the verbs of such a request on the returned disk; NBD and FUSE carry no hints. By default, hints are
-    /// ignored.
+    /// the verbs of such a request on the returned disk. ublk carries hints of metadata; NBD and FUSE carry
+    /// none. By default, hints are ignored.
     #[must_use]
     fn with_hints(&self, _hints: Hints) -> Self {
         self.clone()

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 /// Interface of all ways to make a volume a block device of the kernel.
 pub trait Attachment {
-    /// Name of the way: `loop`, later `ublk`, `nbd`.
+    /// Name of the way: `loop`.
     fn kind(&self) -> &'static str;
 
     /// Makes the block device, if there is none yet, and returns its path.
@@ -229,8 +229,8 @@ pub fn stale(directory: &Path) -> Result<Vec<Stale>> {
     LoopAttachment::new(directory)?.remains()
 }
 
-/// Bytes read to identify the content of a volume: the superblock of btrfs lies furthest back.
-const FIRST_BYTES: usize = 68 << 10;
+/// Bytes that identify the content of a volume: the superblock of btrfs lies furthest back.
+pub const FIRST_BYTES: usize = 68 << 10;
 
 /// Time for a detached device to go: until the last program that opened the device has closed it.
 const PATIENCE: Duration = Duration::from_secs(5);

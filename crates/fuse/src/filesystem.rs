@@ -95,7 +95,7 @@ fn is_mounted(device: &Path, directory: &Path) -> Result<bool> {
 /// make the volume unreadable or shorter. Unreadable: the volume was filled through a door with sectors of
 /// 512 bytes (NBD, a virtual machine), and its content counts in such sectors. Shorter: its size is no
 /// multiple of 4096.
-pub(crate) fn sector_size(first: &[u8], size: u64) -> u32 {
+pub fn sector_size(first: &[u8], size: u64) -> u32 {
     const PREFERRED: u32 = 4096;
     const SMALL: u32 = 512;
     let holds_small_sectors = match FileSystem::identify(first) {

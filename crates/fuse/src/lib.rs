@@ -1,8 +1,8 @@
 //! A volume as a kernel block device: one file in a FUSE mount, and a loop device over it.
 //!
 //! The daemon runs a [`Server`], after [`protect_from_reclaim`]. The command line, another process, makes and
-//! removes the block device by an [`Attachment`]: today a [`LoopAttachment`], later ublk and the kernel's NBD
-//! client.
+//! removes the block device by an [`Attachment`]: a [`LoopAttachment`]. A block device without this crate's
+//! server, and without the limits below, is made by `braid-ublk`, on newer kernels.
 //!
 //! # When the daemon is killed
 //! Its channel to the kernel closes. Every request in flight fails at once, and every later request too:
@@ -47,9 +47,9 @@ mod reply;
 mod serve;
 mod server;
 
-pub use attach::{Attachment, LoopAttachment, Stale, stale};
+pub use attach::{Attachment, FIRST_BYTES, LoopAttachment, Stale, stale};
 pub use connection::{is_dead_mount, remove_dead_mounts};
-pub use filesystem::{FileSystem, mount, mount_with};
+pub use filesystem::{FileSystem, mount, mount_with, sector_size};
 pub use memory::{Unprotected, protect_from_reclaim};
 pub use mount_options::MountOptions;
 pub use mounts::{Use, loop_devices, uses};

@@ -1,4 +1,4 @@
-//! Input of the doors: NBD clients and the kernel's FUSE requests.
+//! Input of the doors: NBD clients, and the kernel's requests by FUSE and ublk.
 
 use braid_nbd::handshake::{Access, Facts, Handshake, OPTION_LARGEST, Step, Zeroes};
 use braid_nbd::wire::options::{ContextQuery, InfoQuery, OptionHead, encode_option};
@@ -111,4 +111,23 @@ pub fn fuse_requests() -> Vec<Vec<u8>> {
         [vec![80], 80u32.to_ne_bytes().to_vec(), opcode.to_ne_bytes().to_vec(), vec![1; 32], body].concat()
     };
     (1..=46).map(request).collect()
+}
+
+/// Entries of the kernel's table of requests. A range ends within 2^64 bytes, or is refused.
+pub fn ublk_request(bytes: &[u8]) {
+    let Some(entry) = bytes.first_chunk::<{ braid_ublk::REQUEST_ENTRY }>() else { return };
+    let number = |at: usize| u64::from_ne_bytes(entry[at..at + 8].try_into().expect("eight bytes"));
+    let sectors = u32::from_ne_bytes(entry[4..8].try_into().expect("four bytes"));
+    let end = u128::from(number(8)) * 512 + u128::from(sectors) * 512;
+    let decoded = braid_ublk::describe_request(entry);
+    let is_flush = u32::from_ne_bytes(entry[..4].try_into().expect("four bytes")) & 0xff == 2;
+    assert_eq!(decoded.is_some(), is_flush || end <= u128::from(u64::MAX), "{decoded:?} ends at {end}");
+}
+
+pub fn ublk_requests() -> Vec<Vec<u8>> {
+    let request = |operation: u32| {
+        let head = [operation, 8].map(u32::to_ne_bytes).concat();
+        [head, [4096u64, 0].map(u64::to_ne_bytes).concat()].concat()
+    };
+    (0..=18).chain([0x801, 0x2001, 0x8005]).map(request).collect()
 }

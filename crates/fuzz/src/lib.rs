@@ -70,6 +70,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "nbd_tls", run: tls::stranger, valid: tls::hellos, tries: 3_000 },
     Target { name: "fuse_request", run: door::fuse_request, valid: door::fuse_requests, tries: 200_000 },
     Target { name: "vhost_request", run: vhost::request, valid: vhost::requests, tries: 20_000 },
+    Target { name: "ublk_request", run: door::ublk_request, valid: door::ublk_requests, tries: 200_000 },
     Target { name: "quantity", run: text::quantity, valid: text::quantities, tries: 200_000 },
     Target { name: "policy", run: text::policy, valid: text::policies, tries: 100_000 },
     Target { name: "file_systems", run: file_systems::scan, valid: file_systems::superblocks, tries: 3_000 },

@@ -9,6 +9,7 @@
 //! Features that the kernel refuses are listed by [`Ring::fallbacks`].
 
 mod beneath;
+mod command;
 mod content;
 mod doorbell;
 mod file;

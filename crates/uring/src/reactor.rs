@@ -55,6 +55,8 @@ pub(crate) enum Keep {
     Device,
     /// Buffer of a read or write.
     Buf(#[expect(dead_code, reason = "held, not looked at")] Buf),
+    /// Memory of a command to a driver, which only the driver can end.
+    Command(#[expect(dead_code, reason = "held, not looked at")] Option<Buf>),
     /// Counter for the read of an eventfd.
     Word(#[expect(dead_code, reason = "held, not looked at")] Rc<Cell<u64>>),
     /// Target for the attributes of a file.
@@ -306,36 +308,47 @@ impl Reactor {
     }
 
     /// Waits until the kernel works on no memory of this process, cancelling operations that would wait for
-    /// ever.
-    fn drain(&mut self) {
+    /// ever. Returns false if commands of drivers are still in flight, which nothing here can end.
+    fn drain(&mut self) -> bool {
         let is_waiting = |(key, place): (usize, &Place)| {
-            (!matches!(place.progress, Progress::Done(_)) && !place.keep.is_device()).then_some(key)
+            (place.is_in_flight() && !place.keep.is_device() && !place.keep.is_command()).then_some(key)
         };
         let waiting: Vec<usize> = self.operations.iter().filter_map(is_waiting).collect();
         for key in waiting {
             self.push(opcode::AsyncCancel::new(key as u64).build().user_data(CANCELLATION));
         }
-        while self.operations.iter().any(|(_, place)| !matches!(place.progress, Progress::Done(_))) {
+        let ends = |(_, place): (usize, &Place)| place.is_in_flight() && !place.keep.is_command();
+        while self.operations.iter().any(ends) {
             self.turn(Patience::Endless);
         }
+        !self.operations.iter().any(|(_, place)| place.is_in_flight())
     }
 }
 
 impl Drop for Reactor {
     /// Waits for the kernel, which may be writing to buffers that are about to be freed.
     fn drop(&mut self) {
-        if !std::thread::panicking() {
-            self.drain();
+        if !std::thread::panicking() && self.drain() {
             return;
         }
-        // After a panic the ring may be unusable: rather lose the memory than let the kernel write to freed
-        // memory.
+        // After a panic the ring may be unusable, and commands of drivers end after the ring: rather lose the
+        // memory than let the kernel write to freed memory.
         std::mem::forget(std::mem::take(&mut self.operations));
         std::mem::forget(self.arena.clone());
     }
 }
 
+impl Place {
+    fn is_in_flight(&self) -> bool {
+        !matches!(self.progress, Progress::Done(_))
+    }
+}
+
 impl Keep {
+    fn is_command(&self) -> bool {
+        matches!(self, Keep::Command(_))
+    }
+
     fn is_device(&self) -> bool {
         matches!(self, Keep::Buf(_) | Keep::Device | Keep::Status(_))
     }

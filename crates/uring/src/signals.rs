@@ -7,7 +7,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{FromRawFd, OwnedFd};
 
-/// SIGTERM, SIGINT and SIGHUP of this process: received as messages, without their default action.
+/// SIGTERM, SIGINT, SIGHUP and SIGUSR1 of this process: received as messages, without their default action.
 pub struct Signals {
     ring: Ring,
     file: OwnedFd,
@@ -22,6 +22,8 @@ pub enum Signal {
     Interrupt,
     /// SIGHUP: the terminal is gone.
     Hangup,
+    /// SIGUSR1: another process is about to take over.
+    HandOver,
 }
 
 impl Signals {
@@ -38,6 +40,7 @@ impl Signals {
             libc::sigemptyset(set.as_mut_ptr());
             libc::sigaddset(set.as_mut_ptr(), libc::SIGTERM);
             libc::sigaddset(set.as_mut_ptr(), libc::SIGINT);
+            libc::sigaddset(set.as_mut_ptr(), libc::SIGUSR1);
             if !is_ignored(libc::SIGHUP) {
                 libc::sigaddset(set.as_mut_ptr(), libc::SIGHUP);
             }
@@ -74,6 +77,7 @@ impl Signals {
         Ok(match number {
             libc::SIGINT => Signal::Interrupt,
             libc::SIGHUP => Signal::Hangup,
+            libc::SIGUSR1 => Signal::HandOver,
             _ => Signal::Terminate,
         })
     }

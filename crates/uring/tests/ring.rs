@@ -7,6 +7,7 @@ use braid_runtime::{Arena, Device, Event, Runtime, yield_now};
 use braid_uring::{Access, FileDevice, Ring, Signal, Signals, TrySendError, mailbox};
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
+use std::os::fd::AsFd;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
@@ -169,6 +170,18 @@ fn cancelled_receive_loses_no_message() {
     });
 }
 
+/// A regular file has no commands. A command in flight would wait for a driver; the tests of ublk have those.
+#[test]
+fn command_to_a_file_without_a_driver_fails() {
+    with_ring(async |ring, arena| {
+        let (file, memory) = (NamedTempFile::new().unwrap(), arena.alloc(KIB).await);
+        let refused = ring.command(file.as_fd(), 1, [0; 16], Some(memory)).await.unwrap_err();
+        let code = refused.raw_os_error();
+        assert!(matches!(code, Some(libc::EOPNOTSUPP | libc::EINVAL)), "{refused}");
+        drop(ring.command(file.as_fd(), 1, [0; 16], None));
+    });
+}
+
 #[test]
 fn signals_are_received_instead_of_obeyed() {
     obey_hangups();
@@ -179,6 +192,7 @@ fn signals_are_received_instead_of_obeyed() {
             (rustix::process::Signal::TERM, Signal::Terminate),
             (rustix::process::Signal::INT, Signal::Interrupt),
             (rustix::process::Signal::HUP, Signal::Hangup),
+            (rustix::process::Signal::USR1, Signal::HandOver),
         ] {
             let raiser = std::thread::spawn(move || {
                 std::thread::sleep(std::time::Duration::from_millis(10));

@@ -37,6 +37,7 @@ pages! {
     guide_another_host: "docs/guide/another-host.md",
     guide_at_boot: "docs/guide/at-boot.md",
     guide_back_up: "docs/guide/back-up.md",
+    guide_block_device: "docs/guide/block-device.md",
     guide_cache_before_a_disk: "docs/guide/cache-before-a-disk.md",
     guide_choose_a_policy: "docs/guide/choose-a-policy.md",
     guide_configuration: "docs/guide/configuration.md",

@@ -61,10 +61,14 @@ impl Machine {
         self.path("state")
     }
 
-    /// `braid` with these words, run in the machine's directory.
+    /// `braid` with these words, run in the machine's directory. Without a word about the kind, `attach`
+    /// makes a loop device on every kernel; `ublk.rs` has the tests of the other kind.
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = self.program(env!("CARGO_BIN_EXE_braid"));
         command.args(words);
+        if words.first() == Some(&"attach") && !words.contains(&"--via") {
+            command.args(["--via", "loop"]);
+        }
         command
     }
 

@@ -52,6 +52,7 @@ mod simulate;
 mod status;
 mod tls;
 mod trace;
+mod ublk;
 mod users;
 mod vanished;
 mod virtual_machine;

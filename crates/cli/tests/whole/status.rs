@@ -29,6 +29,7 @@ fn status_counts_guest_requests() {
         "served",
         "temporary",
         "uuid",
+        "waiting_block_devices",
     ];
     assert_eq!(keys(&resting), told);
     let daemon = machine.serve(&["vault"]);

@@ -13,6 +13,7 @@
 //! A client with another version is refused with the daemon's version, and may try again.
 
 use crate::Error;
+use crate::served::via::Via;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -50,11 +51,22 @@ pub enum Request {
         /// `name,key=value,…`.
         policy: String,
     },
-    /// Serves the volume as a file, for a loop device: an `AttachReply`. Returns the same file if already
-    /// attached.
-    Attach,
-    /// Ends serving the volume as a file. Refused while the file is open.
-    Detach,
+    /// Serves the volume as a block device, or as a file for a loop device: an `AttachReply`. Returns the
+    /// same device or file if already attached, in any way.
+    Attach {
+        /// Way to attach; `None` for a file.
+        #[serde(default)]
+        via: Option<Via>,
+        /// Sector size of a block device; `None` if the content of the volume decides.
+        #[serde(default)]
+        sector_bytes: Option<u32>,
+    },
+    /// Ends serving the volume as a block device or file. Refused while the file is open.
+    Detach {
+        /// The block device, if any: the client has found no users of the device.
+        #[serde(default)]
+        block_device: Option<PathBuf>,
+    },
     /// Fails a device; an empty object.
     FailDevice {
         /// Place of the device: 1 for `d1`.
@@ -130,9 +142,24 @@ mod tests {
             line(Request::Explain { offset_bytes: 4096 }),
             r#"{"version":1,"request":"explain","offset_bytes":4096}"#
         );
+        assert_eq!(
+            line(Request::Attach { via: Some(Via::Ublk), sector_bytes: None }),
+            r#"{"version":1,"request":"attach","via":"ublk","sector_bytes":null}"#
+        );
         let reply = Reply::Error(Error::new(ErrorKind::NoSpace, "full"));
         let text = r#"{"error":{"kind":"no_space","message":"full"}}"#;
         assert_eq!(serde_json::to_string(&reply).unwrap(), text);
         assert_eq!(serde_json::from_str::<Reply>(text).unwrap(), reply);
+    }
+
+    /// Clients before ublk asked without fields, for a file.
+    #[test]
+    fn requests_of_earlier_clients_are_understood() {
+        let request = |text: &str| serde_json::from_str::<Envelope>(text).unwrap().request;
+        assert_eq!(
+            request(r#"{"version":1,"request":"attach"}"#),
+            Request::Attach { via: None, sector_bytes: None }
+        );
+        assert_eq!(request(r#"{"version":1,"request":"detach"}"#), Request::Detach { block_device: None });
     }
 }

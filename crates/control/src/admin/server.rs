@@ -7,6 +7,7 @@ use crate::guard::Guard;
 use crate::record::send::send_recording;
 use crate::report::types::StatusReport;
 use crate::served::ServedVolume;
+use crate::served::via::Via;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId, Nanos};
 use braid_engine::Export;
@@ -127,8 +128,10 @@ async fn answer(served: &ServedVolume, guard: &Guard, request: Request) -> Resul
         Request::Explain { offset_bytes } => value(&served.explain(Bytes(offset_bytes))?),
         Request::Policy => value(&served.policy()),
         Request::SetPolicy { policy } => value(&served.set_policy(&policy).await?),
-        Request::Attach => value(&served.frontends().attach().await?),
-        Request::Detach => done(served.frontends().detach().await),
+        Request::Attach { via, sector_bytes } => {
+            value(&served.frontends().attach(via.unwrap_or(Via::Loop), sector_bytes).await?)
+        }
+        Request::Detach { block_device } => done(served.frontends().detach(block_device.as_ref()).await),
         Request::FailDevice { device } => done(served.fail_device(DeviceId(device)).await),
         Request::AddDevice { class, new, overwrite } => {
             let class = class.parse().map_err(|e: String| Error::new(ErrorKind::Usage, e))?;

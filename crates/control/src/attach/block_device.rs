@@ -1,19 +1,21 @@
-//! The command line's part of `attach` and `detach`: a loop device over the daemon's file, and a mount of the
-//! file system on the device.
+//! The command line's part of `attach` and `detach`: a ublk device of the daemon, or a loop device over the
+//! daemon's file; and a mount of the file system on the device.
 
 use crate::admin::client::Client;
 use crate::admin::protocol::Request;
-use crate::attach::stable_name;
+use crate::attach::{stable_name, ublk};
 use crate::device::adopted;
 use crate::device::spec::absolute;
 use crate::report::resting::as_text;
 use crate::served::attachment::AttachReply;
+use crate::served::via::Via;
 use crate::state::lock::daemon;
 use crate::state::state_dir::{StateDir, VolumeName};
 use crate::{Error, ErrorKind, Result};
 use braid_fuse::{
     Attachment, LoopAttachment, MountOptions, Use, mount_with, processes, remove_dead_mounts, uses,
 };
+use braid_ublk::number_of;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use serde::{Deserialize, Serialize};
@@ -33,7 +35,7 @@ pub struct Attached {
     pub block_device: PathBuf,
     /// Link to the block device, with a name that stays: `/dev/braid/NAME`.
     pub block_device_link: Option<PathBuf>,
-    /// Kind of the block device: `loop`.
+    /// Kind of the block device: `ublk` or `loop`.
     pub block_device_kind: String,
     /// Mount point of the file system, if a mount was requested.
     pub mounted_on: Option<PathBuf>,
@@ -50,16 +52,22 @@ pub struct Mount {
     pub options: MountOptions,
 }
 
-/// Attaches a served volume as a block device of the kernel, or finds the present block device. Mounts the
-/// file system if a mount is given.
+/// Attaches a served volume as a block device of the kernel, or finds the present block device. Without a way
+/// in `via`, prefers ublk. Mounts the file system if a mount is given.
 ///
 /// # Errors
-/// `Unsupported` if the machine or the user lacks the means: names an alternative.
-pub fn attach(state: &StateDir, name: &VolumeName, mount: Option<&Mount>) -> Result<Attached> {
+/// `Unsupported` if the machine or the user lacks the means: names an alternative. `Busy` if the volume is
+/// attached in another way than `via`.
+pub fn attach(
+    state: &StateDir,
+    name: &VolumeName,
+    via: Option<Via>,
+    mount: Option<&Mount>,
+) -> Result<Attached> {
     let directory = mount.map(|mount| mount.directory.as_path());
     let mut client = Client::connect(state, name)?;
     let uris = client.status()?.nbd_uris;
-    refuse_without_means(name, uris.first())?;
+    refuse_without_root(name, uris.first())?;
     directory.map(absolute).transpose()?;
     if let Some(directory) = directory.filter(|directory| !directory.is_dir()) {
         let shown = directory.display();
@@ -68,20 +76,27 @@ pub fn attach(state: &StateDir, name: &VolumeName, mount: Option<&Mount>) -> Res
             format!("{shown} is not a directory to mount on: mkdir {shown}"),
         ));
     }
-    let AttachReply { directory: served, .. } = client.call(Request::Attach)?;
     let record = state.load(name)?;
     let disk = record.adopted().and_then(|(_, disk)| disk.path.as_deref());
-    let attachment = attachment(state, name, &served)?.with_sector(disk.and_then(adopted::sector));
-    if let Some(directory) = directory {
-        refuse_dead_mounts(name, &attachment, directory)?;
+    let sector = disk.and_then(adopted::sector);
+    let reply = serve_attached(name, &mut client, via, sector, uris.first())?;
+    let attachment = attachment(state, name, &state.mount_dir(name));
+    if let (Some(directory), Ok(attachment)) = (directory, &attachment) {
+        refuse_dead_mounts(name, attachment, directory)?;
     }
-    let device = attachment.attach()?;
+    let device = match reply.via {
+        Via::Ublk => {
+            ublk::tune(&reply.file);
+            reply.file
+        }
+        Via::Loop => attachment?.with_sector(sector).attach()?,
+    };
     let block_device_link = stable_name::make(state, name, &device);
     let file_system = match mount {
         Some(mount) => Some(mount_with(&device, &mount.directory, &mount.options)?.to_string()),
         None => None,
     };
-    let (kind, mounted_on) = (attachment.kind().to_owned(), directory.map(Path::to_owned));
+    let (kind, mounted_on) = (reply.via.to_string(), directory.map(Path::to_owned));
     Ok(Attached {
         name: name.to_string(),
         block_device: device,
@@ -90,6 +105,40 @@ pub fn attach(state: &StateDir, name: &VolumeName, mount: Option<&Mount>) -> Res
         mounted_on,
         file_system,
     })
+}
+
+/// Asks the daemon to serve the volume as a block device or file. If no way is wanted, and the daemon cannot
+/// use ublk, takes the other way.
+fn serve_attached(
+    name: &VolumeName,
+    client: &mut Client,
+    wanted: Option<Via>,
+    sector_bytes: Option<u32>,
+    uri: Option<&String>,
+) -> Result<AttachReply> {
+    let mut ask = |via| {
+        if via == Via::Loop {
+            refuse_without_loop(name, uri)?;
+        }
+        client.call::<AttachReply>(Request::Attach { via: Some(via), sector_bytes })
+    };
+    let reply = match ask(ublk::choose(wanted)?) {
+        Err(error) if error.kind() == ErrorKind::Unsupported && wanted.is_none() => {
+            tracing::warn!("no ublk device, therefore a loop device: {error}");
+            ask(Via::Loop)?
+        }
+        reply => reply?,
+    };
+    match wanted {
+        Some(wanted) if wanted != reply.via => {
+            let via = reply.via;
+            let problem = format!(
+                "volume '{name}' is attached by {via} already, or its daemon is older than this program: braid detach {name}, then attach again"
+            );
+            Err(Error::new(ErrorKind::Busy, problem))
+        }
+        _ => Ok(reply),
+    }
 }
 
 /// Refuses a mount while remains of an earlier daemon are mounted. The new mount would hide the dead mount,
@@ -118,42 +167,81 @@ pub struct Detached {
     pub served: bool,
 }
 
-/// Unmounts file systems on the volume's block device, removes the device, and ends serving the file. If the
-/// daemon has died, removes its block devices, their mounts, and its file.
-///
-/// With `only_dead`, nothing of a served volume is touched.
+/// Extent of a detach.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Detach {
+    /// The block device and its mounts, unless writes would be lost.
+    Safe,
+    /// Only remains that no daemon can serve again. Nothing of a served volume is touched.
+    OnlyDead,
+    /// Also a ublk device that waits for a daemon and is in use: its requests fail.
+    Forced,
+}
+
+/// Unmounts file systems on the volume's block device, removes the device, and ends serving the volume as a
+/// device or file. If the daemon has died, removes its block devices, their mounts, and its file.
 ///
 /// # Errors
-/// `Busy` if a file system stays in use for two seconds: it is synced, and stays mounted; also with
-/// `only_dead`, if the volume is served. `Invalid` if the volume is not attached.
-pub fn detach(state: &StateDir, name: &VolumeName, only_dead: bool) -> Result<Detached> {
-    state.load(name)?;
+/// `Busy` if a file system stays in use for two seconds: it is synced, and stays mounted; if a ublk device
+/// waits for a daemon and is in use, unless forced; and with [`Detach::OnlyDead`], if the volume is served.
+/// `Invalid` if the volume is not attached.
+pub fn detach(state: &StateDir, name: &VolumeName, extent: Detach) -> Result<Detached> {
+    let uuid = state.load(name)?.uuid;
     // Connect first: later steps access the file, and would wait without limit for a daemon that does not
     // answer.
-    let client = match Client::connect(state, name) {
+    let mut client = match Client::connect(state, name) {
         Ok(client) => Some(client),
         Err(error) if error.kind() == ErrorKind::NotServed => None,
         Err(error) => return Err(error),
     };
-    if only_dead && client.is_some() {
+    if extent == Detach::OnlyDead && client.is_some() {
         let problem = format!("volume '{name}' is served: to detach the served volume: braid detach {name}");
         return Err(Error::new(ErrorKind::Busy, problem));
     }
+    let (unmounted, devices) = match &mut client {
+        Some(client) => detach_served(client)?,
+        None if extent == Detach::OnlyDead => Default::default(),
+        None => ublk::remove_unserved(&uuid, extent == Detach::Forced, unmount_all)?,
+    };
+    if devices.is_empty() {
+        return detach_loop(state, name, client);
+    }
+    stable_name::remove(state, name, &devices);
+    Ok(detached(name, &unmounted, client.is_some()))
+}
+
+/// Detaches the ublk device of a served volume. Returns its mount points, and the device if there was one.
+fn detach_served(client: &mut Client) -> Result<(Vec<PathBuf>, Vec<PathBuf>)> {
+    let attached = client.status()?.attached_file;
+    let Some(device) = attached.filter(|file| number_of(file).is_some()) else {
+        return Ok(Default::default());
+    };
+    let unmounted = unmount_all(&device)?;
+    ublk::remove_served(client, &device)?;
+    Ok((unmounted, vec![device]))
+}
+
+/// Detaches a loop device, or removes the remains of a dead daemon.
+fn detach_loop(state: &StateDir, name: &VolumeName, client: Option<Client>) -> Result<Detached> {
+    let mut unmounted = Vec::new();
     let directory = state.mount_dir(name);
     let attachment = LoopAttachment::new(&directory)?;
-    let mut unmounted = Vec::new();
     let devices = attachment.all_devices()?;
     for device in &devices {
         unmounted.extend(unmount_all(device)?);
     }
-    let removed = attachment.detach();
+    let removed = match devices.is_empty() {
+        true => Err(Error::new(ErrorKind::Invalid, format!("volume '{name}' is not attached"))),
+        false => attachment.detach().map_err(Error::from),
+    };
     if let (Some(device), Err(error)) = (devices.first(), &removed) {
         let users: Vec<String> = processes(device)?.iter().map(|process| format!("{process}")).collect();
         let users = if users.is_empty() { String::new() } else { format!(" ({})", users.join(", ")) };
         return Err(Error::new(ErrorKind::Busy, format!("{error}{users}")));
     }
     stable_name::remove(state, name, &devices);
-    let served = match client.map(|mut client| client.call::<serde_json::Value>(Request::Detach)) {
+    let request = Request::Detach { block_device: None };
+    let served = match client.map(|mut client| client.call::<serde_json::Value>(request)) {
         Some(Ok(_)) => true,
         None => false,
         // The daemon has ended meanwhile.
@@ -164,13 +252,20 @@ pub fn detach(state: &StateDir, name: &VolumeName, only_dead: bool) -> Result<De
     if dead == 0 {
         removed?;
     }
-    let unmounted = unmounted.iter().map(|point| as_text(point)).collect();
-    Ok(Detached { name: name.to_string(), unmounted, served })
+    Ok(detached(name, &unmounted, served))
 }
 
-/// Returns the block device of a volume, if attached. Accesses the file, and must therefore not run in the
-/// daemon.
-pub fn attached_device(state: &StateDir, name: &VolumeName) -> Option<PathBuf> {
+fn detached(name: &VolumeName, unmounted: &[PathBuf], served: bool) -> Detached {
+    let unmounted = unmounted.iter().map(|point| as_text(point)).collect();
+    Detached { name: name.to_string(), unmounted, served }
+}
+
+/// Returns the block device of a volume with this attached file in its status. Accesses the file, and must
+/// therefore not run in the daemon.
+pub fn attached_device(state: &StateDir, name: &VolumeName, file: &Path) -> Option<PathBuf> {
+    if number_of(file).is_some() {
+        return Some(file.to_owned());
+    }
     attachment(state, name, &state.mount_dir(name)).ok()?.device().ok()?
 }
 
@@ -228,20 +323,29 @@ fn sync_file_system(point: &Path) {
     }
 }
 
-fn refuse_without_means(name: &VolumeName, uri: Option<&String>) -> Result<()> {
-    let missing = if !rustix::process::geteuid().is_root() {
-        "needs root: the kernel lets only root make a block device"
-    } else if !Path::new("/dev/fuse").exists() {
-        "needs the kernel's FUSE, and there is no /dev/fuse: modprobe fuse"
+fn refuse_without_root(name: &VolumeName, uri: Option<&String>) -> Result<()> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    Err(without(name, "needs root: the kernel lets only root make a block device", uri))
+}
+
+fn refuse_without_loop(name: &VolumeName, uri: Option<&String>) -> Result<()> {
+    let missing = if !Path::new("/dev/fuse").exists() {
+        "by a loop device needs the kernel's FUSE, and there is no /dev/fuse: modprobe fuse"
     } else if !Path::new("/dev/loop-control").exists() {
-        "needs loop devices, and there is no /dev/loop-control: modprobe loop"
+        "by a loop device needs /dev/loop-control, which is missing: modprobe loop"
     } else {
         return Ok(());
     };
+    Err(without(name, missing, uri))
+}
+
+fn without(name: &VolumeName, missing: &str, uri: Option<&String>) -> Error {
     let uri = uri.map_or("the export", String::as_str);
     let problem = format!(
         "a block device for volume '{name}' {missing}. Without one, use the volume by NBD, which any user may: for example \
          qemu-img info '{uri}', nbdcopy FILE '{uri}', or a virtual machine with -drive file='{uri}'"
     );
-    Err(Error::new(ErrorKind::Unsupported, problem))
+    Error::new(ErrorKind::Unsupported, problem)
 }

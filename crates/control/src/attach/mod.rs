@@ -1,5 +1,6 @@
-//! A kernel block device over the file that the daemon serves: the command line's part.
+//! A kernel block device for a served volume: the command line's part.
 
 pub(crate) mod block_device;
 mod stable_name;
+mod ublk;
 pub(crate) mod users;

@@ -56,7 +56,8 @@ fn in_use(name: &VolumeName, users: &[String]) -> Error {
 /// Returns the users of the volume, each as a part of a sentence.
 fn users(state: &StateDir, name: &VolumeName, client: &mut Client) -> Result<Vec<String>> {
     let mut users = Vec::new();
-    let device = attached_device(state, name);
+    let attached = client.status()?.attached_file;
+    let device = attached.and_then(|file| attached_device(state, name, &file));
     if let Some(device) = &device {
         users.extend(uses(device)?.iter().map(|used| format!("{} is {used}", device.display())));
         users.extend(processes(device)?.iter().map(|process| format!("{process} has it open")));

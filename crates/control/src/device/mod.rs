@@ -11,4 +11,5 @@ pub(crate) mod protected;
 pub(crate) mod room;
 pub(crate) mod served;
 pub(crate) mod spec;
+pub(crate) mod ublk;
 pub(crate) mod used;

@@ -2,11 +2,13 @@
 //! daemon.
 
 use crate::Result;
+use crate::device::ublk::waiting;
 use crate::report::types::RestingReport;
 use crate::state::lasting::Lasting;
-use crate::state::lock::{ended_unclean, waiting};
+use crate::state::lock::{self, ended_unclean};
 use crate::state::state_dir::{StateDir, VolumeName, VolumeRecord};
 use braid_fuse::{Use, is_dead_mount, stale};
+use braid_ublk::Device;
 use std::path::{Path, PathBuf};
 
 /// Returns the report of a volume that no daemon serves.
@@ -15,14 +17,16 @@ pub(crate) fn resting_report(state: &StateDir, name: &VolumeName) -> Result<Rest
     let pending_log = Lasting::left(state, &record);
     let VolumeRecord { name, uuid, temporary, devices, .. } = record;
     let (dead_block_devices, dead_mounts) = left_behind(state, &name);
+    let waiting_block_devices = waiting(&uuid).iter().map(Device::path).collect();
     Ok(RestingReport {
-        ended_unclean: ended_unclean(state, &name) && waiting(state, &name).is_none(),
+        ended_unclean: ended_unclean(state, &name) && lock::waiting(state, &name).is_none(),
         pending_log,
         name: name.to_string(),
         served: false,
         uuid,
         temporary,
         dead_block_devices,
+        waiting_block_devices,
         dead_mounts,
         devices,
     })

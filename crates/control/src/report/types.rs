@@ -30,7 +30,7 @@ pub struct StatusReport {
     /// The first 100 NBD clients: addresses, or processes of this machine.
     #[serde(default)]
     pub nbd_clients: Vec<String>,
-    /// The file with the volume's content, if attached.
+    /// The ublk device, or the file under a loop device, if attached.
     pub attached_file: Option<PathBuf>,
     /// The socket for a virtual machine (vhost-user); null without.
     #[serde(default)]
@@ -135,8 +135,7 @@ impl StatusReport {
             && self.devices.iter().all(|d| matches!(d.state.as_str(), "active" | "draining"))
     }
 
-    /// Exit status for scripts: 3 if no flush can succeed, data is lost or [`Self::is_whole`] is false; else
-    /// 0.
+    /// Exit status for scripts: 3 if no flush can succeed, data is lost or not [`Self::is_whole`]; else 0.
     pub fn exit_status(&self) -> u8 {
         if self.failure.is_none() && self.is_whole() && self.lost_bytes == 0 { 0 } else { 3 }
     }
@@ -153,7 +152,7 @@ pub struct RestingReport {
     pub uuid: String,
     /// Made by `serve --temporary`, and its daemon died.
     pub temporary: bool,
-    /// True if the last daemon did not close the volume: the daemon was killed, or the machine failed.
+    /// The last daemon did not close the volume: the daemon was killed, or the machine failed.
     #[serde(default)]
     pub ended_unclean: bool,
     /// Pending log of this daemon: acknowledged writes that were not flushed.
@@ -162,7 +161,10 @@ pub struct RestingReport {
     /// Block devices left behind by this daemon: every request fails.
     #[serde(default)]
     pub dead_block_devices: Vec<PathBuf>,
-    /// Mounts on these block devices, and the dead mount of the file beneath.
+    /// Block devices by ublk whose requests wait for the next daemon, for root.
+    #[serde(default)]
+    pub waiting_block_devices: Vec<PathBuf>,
+    /// Mounts on dead block devices, and the dead mount of the file.
     #[serde(default)]
     pub dead_mounts: Vec<PathBuf>,
     /// The devices by place, as last recorded.

@@ -5,14 +5,16 @@
 //!
 //! - The NBD server and the vhost-user server accept no new connections, and reply to requests in flight, by
 //!   NBD for a bounded time.
-//! - File systems mounted from the volume are unmounted.
+//! - File systems mounted from the volume are unmounted. A ublk device that stays in use waits for the next
+//!   daemon, with its users.
 //! - The volume is closed. The next opening then replays nothing.
 //!
-//! A second signal ends the wait for clients. If the daemon ends in any other way, unflushed writes are lost,
-//! as with any disk.
+//! SIGUSR1 ends the daemon for a successor: the ublk device waits, and nothing is unmounted. A second signal
+//! ends the wait for clients. If the daemon ends in any other way, the pending log keeps acknowledged writes.
 
 use crate::admin::server::serve_admin;
 use crate::device::open::OpenDevice;
+use crate::device::ublk::remove_dead;
 use crate::guard::{Guard, keep};
 use crate::members::open::{Members, Purpose, handles, open_members, open_options};
 use crate::report::types::Durability;
@@ -20,7 +22,8 @@ use crate::serve::doors::Doors;
 use crate::serve::notify::ServiceManager;
 use crate::serve::recovered::log_recovery;
 use crate::served::ServedVolume;
-use crate::served::attachment::Attachment;
+use crate::served::attachment::{Attachment, Ending};
+use crate::served::block::BlockDoor;
 use crate::served::certificates::Certificates;
 use crate::served::first_of::{First, first_of};
 use crate::served::frontends::Frontends;
@@ -115,8 +118,9 @@ pub fn serve_temporary(
     check_policy(&new.policy, &new.devices)?;
     options.check(&new.name)?;
     let lock = RefCell::new(VolumeLock::take(state, &new.name, "served")?);
-    if !state.load(&new.name).is_ok_and(|record| record.went_with_its_daemon()) {
-        refuse_known(state, &new.name)?;
+    match state.load(&new.name) {
+        Ok(earlier) if earlier.went_with_its_daemon() => remove_dead(&earlier.uuid),
+        _ => refuse_known(state, &new.name)?,
     }
     let served = in_world(async |world| {
         let doors = Doors::bind(&world.ring, state, &new.name, options)?;
@@ -145,7 +149,11 @@ async fn run(
 ) -> Result<()> {
     let (name, detach) = (&record.name, doors.options.detach.clone());
     let (volume, lasting) = open(world, state, record, &members, &doors.options).await?;
-    let served = start(world, state, name, members, volume, lasting, doors)?;
+    let served = start(world, state, record, members, volume, lasting, doors)?;
+    if let Err(error) = served.frontends().take_over().await {
+        served.volume().close().await?;
+        return Err(error);
+    }
     lock.borrow_mut().note_open();
     ready(&Ready {
         name: name.to_string(),
@@ -156,12 +164,18 @@ async fn run(
     });
     let manager = Rc::new(ServiceManager::from_environment());
     manager.ready(&world.ring, &format!("serves {}", served.frontends().nbd_uris().join(" "))).await;
-    match first_of(world.signals.recv(), served.end().requested()).await {
-        First::Left(signal) => tracing::info!("{}: stopping", signal.map_or("no signals", describe)),
-        First::Right(()) => tracing::info!("asked to stop"),
-    }
+    let ending = match first_of(world.signals.recv(), served.end().requested()).await {
+        First::Left(signal) => {
+            tracing::info!("{}: stopping", signal.as_ref().map_or("no signals", describe));
+            ending_by(signal.ok())
+        }
+        First::Right(()) => {
+            tracing::info!("asked to stop");
+            Ending::Detach
+        }
+    };
     manager.stopping(&world.ring).await;
-    let closed = close(&served, detach.as_deref(), &world.signals).await;
+    let closed = close(&served, ending, detach.as_deref(), &world.signals).await;
     lock.borrow_mut().note_waiting(closed.is_ok(), &served.owing());
     if served.end().tell(&closed) {
         served.ring().sleep(LAST_WORDS).await;
@@ -208,32 +222,38 @@ async fn open(
     Ok((volume, lasting))
 }
 
-fn describe(signal: Signal) -> &'static str {
+fn describe(signal: &Signal) -> &'static str {
     match signal {
         Signal::Terminate => "SIGTERM",
         Signal::Interrupt => "SIGINT",
         Signal::Hangup => "SIGHUP",
+        Signal::HandOver => "SIGUSR1",
     }
+}
+
+fn ending_by(signal: Option<Signal>) -> Ending {
+    if signal == Some(Signal::HandOver) { Ending::HandOver } else { Ending::Detach }
 }
 
 /// Starts the frontends, the admin socket and the background tasks of an opened volume.
 fn start(
     world: &World,
     state: &StateDir,
-    name: &VolumeName,
+    record: &VolumeRecord,
     members: Members,
     volume: Volume<Ring, OpenDevice>,
     lasting: Lasting,
     doors: Doors,
 ) -> Result<Rc<ServedVolume>> {
-    let (ring, arena, noted) = (&world.ring, &world.arena, volume.noted());
+    let (ring, arena, name, noted) = (&world.ring, &world.arena, &record.name, volume.noted());
     let config = ServerConfig {
         max_connections: doors.options.clients,
         tls: doors.certificates.as_ref().map(Certificates::tls),
         ..ServerConfig::new(name.as_str(), arena)
     };
     let in_memory = durability(&members.list) == Durability::None;
-    let attachment = Attachment::new(ring, arena, name, state.mount_dir(name), in_memory);
+    let block = BlockDoor::new(ring, arena, &record.uuid, !record.temporary && !in_memory);
+    let attachment = Attachment::new(ring, arena, name, state.mount_dir(name), in_memory, block);
     let frontends = Frontends::start(ring, name, &volume, config, doors.nbd, doors.machine, attachment)?;
     let served = Rc::new(ServedVolume::new(ring, state, name, members, volume, lasting, frontends));
     let guard = Rc::new(Guard::new(served.clone(), doors.options, doors.models));
@@ -248,9 +268,14 @@ fn start(
 }
 
 /// Lets the guests finish, and closes the volume.
-async fn close(served: &ServedVolume, detach: Option<&[OsString]>, signals: &Signals) -> Result<()> {
+async fn close(
+    served: &ServedVolume,
+    ending: Ending,
+    detach: Option<&[OsString]>,
+    signals: &Signals,
+) -> Result<()> {
     let (name, frontends) = (served.name(), served.frontends());
-    if let First::Right(_) = first_of(frontends.shut_down(detach), signals.recv()).await {
+    if let First::Right(_) = first_of(frontends.shut_down(ending, detach), signals.recv()).await {
         tracing::warn!("a second signal: no longer waiting for guests");
     }
     served.end().begin();
@@ -259,7 +284,7 @@ async fn close(served: &ServedVolume, detach: Option<&[OsString]>, signals: &Sig
     }
     // Note a device that was removed just now: otherwise the next start would look for it.
     served.note_removed(&mut BTreeSet::new()).await;
-    let left = frontends.abandon();
+    let left = frontends.abandon().await;
     served.note_outdated_at_last().await;
     let closed = served.volume().close().await;
     if closed.is_ok() {

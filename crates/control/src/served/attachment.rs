@@ -1,8 +1,11 @@
-//! The daemon's part of `attach`: serves the volume as a file in a FUSE mount of its own.
+//! The daemon's part of `attach`: serves the volume as a block device of ublk ([`BlockDoor`]), or as a file
+//! in a FUSE mount of its own.
 //!
 //! The loop device over the file belongs to the command line. The daemon must never open the file: it would
 //! wait for its own answer.
 
+use crate::served::block::BlockDoor;
+use crate::served::via::Via;
 use crate::state::state_dir::VolumeName;
 use crate::{Error, ErrorKind, Result};
 use braid_base::Nanos;
@@ -19,17 +22,34 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::rc::Rc;
 
-/// The file that represents the volume.
+/// The file or block device that represents the volume.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct AttachReply {
-    /// The file.
+    /// The file, for a loop device; or the block device.
     pub file: PathBuf,
     /// The file's directory, which holds nothing else.
     pub directory: PathBuf,
+    /// Way of the attachment. Missing in replies of earlier daemons.
+    #[serde(default = "only_loop")]
+    pub via: Via,
 }
 
-/// The volume as a file, attached or not.
+fn only_loop() -> Via {
+    Via::Loop
+}
+
+/// End of the daemon.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ending {
+    /// Detach, if the users end in time.
+    Detach,
+    /// Leave the block device to the next daemon, with its users, if the block device can wait.
+    HandOver,
+}
+
+/// The volume as a block device or file, attached or not.
 pub(crate) struct Attachment {
+    block: BlockDoor,
     ring: Ring,
     arena: Arena,
     name: VolumeName,
@@ -58,8 +78,10 @@ impl Attachment {
         name: &VolumeName,
         directory: PathBuf,
         lies_in_memory: bool,
+        block: BlockDoor,
     ) -> Attachment {
         Attachment {
+            block,
             ring: ring.clone(),
             arena: arena.clone(),
             name: name.clone(),
@@ -71,26 +93,54 @@ impl Attachment {
         }
     }
 
-    /// Returns the file, if the volume is attached.
+    /// Returns the file or block device, if the volume is attached.
     pub fn file(&self) -> Option<PathBuf> {
-        self.server.borrow().as_ref().map(|server| server.file().to_owned())
+        self.attached().map(|reply| reply.file)
     }
 
-    /// Serves the volume as a file, unless it is attached already.
-    pub async fn attach(&self, export: &impl Export) -> Result<AttachReply> {
+    fn attached(&self) -> Option<AttachReply> {
+        let reply = |via| move |file| AttachReply { file, directory: self.directory.clone(), via };
+        let file = self.server.borrow().as_ref().map(|server| server.file().to_owned());
+        file.map(reply(Via::Loop)).or_else(|| self.block.path().map(reply(Via::Ublk)))
+    }
+
+    /// Serves the volume as a block device with sectors of `sector` bytes, or as a file; unless the volume is
+    /// attached already, in any way. Without a sector size, the content of the volume decides.
+    pub async fn attach(&self, export: &impl Export, via: Via, sector: Option<u32>) -> Result<AttachReply> {
         let _turn = self.turn.acquire(1).await;
-        if self.file().is_none() {
+        if self.attached().is_none() {
             self.protect();
-            let name = self.name.as_str();
-            let started =
-                Server::start(&self.ring, export.clone(), &self.arena, &self.directory, name, IN_FLIGHT);
-            let server = Rc::new(started.await?);
-            tracing::info!("served as the file {}", server.file().display());
-            self.watch(server.clone());
-            *self.server.borrow_mut() = Some(server);
+            match via {
+                Via::Ublk => self.block.open(export, sector).await?,
+                Via::Loop => self.open_file(export).await?,
+            }
         }
-        let file = self.file().expect("the server was started or found above");
-        Ok(AttachReply { file, directory: self.directory.clone() })
+        // Another process may have ended the attachment just now.
+        self.attached().ok_or_else(|| Error::new(ErrorKind::Busy, "the volume was detached: try again"))
+    }
+
+    /// Takes over the block device of an earlier daemon, if there is one.
+    ///
+    /// # Errors
+    /// If the block device cannot be served: its users wait.
+    pub async fn take_over(&self, export: &impl Export) -> Result<()> {
+        let _turn = self.turn.acquire(1).await;
+        self.block.take_over(export).await?;
+        if self.block.path().is_some() {
+            self.protect();
+        }
+        Ok(())
+    }
+
+    async fn open_file(&self, export: &impl Export) -> Result<()> {
+        let name = self.name.as_str();
+        let started =
+            Server::start(&self.ring, export.clone(), &self.arena, &self.directory, name, IN_FLIGHT);
+        let server = Rc::new(started.await?);
+        tracing::info!("served as the file {}", server.file().display());
+        self.watch(server.clone());
+        *self.server.borrow_mut() = Some(server);
+        Ok(())
     }
 
     /// Forgets the server when its mount is gone, for any reason.
@@ -104,12 +154,13 @@ impl Attachment {
         });
     }
 
-    /// Ends serving the volume as a file.
+    /// Ends serving the volume as a file, or as the block device `checked`, whose users have ended.
     ///
     /// # Errors
-    /// `Busy` while the file is open.
-    pub async fn detach(&self) -> Result<()> {
+    /// `Busy` while the file is open, or if the block device is not `checked`.
+    pub async fn detach(&self, checked: Option<&PathBuf>) -> Result<()> {
         let _turn = self.turn.acquire(1).await;
+        self.block.close(checked).await?;
         let Some(server) = self.server.borrow().clone() else { return Ok(()) };
         server.stop().await.map_err(|error| match error.kind() {
             io::ErrorKind::ResourceBusy => {
@@ -127,14 +178,19 @@ impl Attachment {
     /// Detaches at the end of the daemon. Runs `detach`, a command in a process of its own, to unmount file
     /// systems on the volume and remove the block device. Tries again for a while if they are in use.
     /// [`Attachment::abandon`] returns the result.
-    pub async fn end(&self, detach: Option<&[OsString]>) {
+    ///
+    /// Does nothing for [`Ending::HandOver`] if the block device can wait for the next daemon.
+    pub async fn end(&self, ending: Ending, detach: Option<&[OsString]>) {
+        if ending == Ending::HandOver && self.block.path().is_some() && self.block.outlives_daemon() {
+            return;
+        }
         let deadline = self.ring.now() + PATIENCE;
         let mut warned = false;
         while self.file().is_some() {
             if let Some(command) = detach {
                 self.run(command.to_vec()).await;
             }
-            match self.detach().await {
+            match self.detach(None).await {
                 Ok(()) => return,
                 Err(error) if error.kind() != ErrorKind::Busy || self.ring.now() >= deadline => return,
                 Err(error) if !warned => tracing::warn!("{error}; waiting {PATIENCE} for the users to end"),
@@ -163,15 +219,28 @@ impl Attachment {
         }
     }
 
-    /// Abandons a file that is still in use.
+    /// Abandons a file or block device that is still in use. A block device that can wait for the next daemon
+    /// does so: nothing is lost.
     ///
     /// # Errors
-    /// `Unsafe` if the file is in use: later writes are lost once the daemon has ended.
-    pub fn abandon(&self) -> Result<()> {
-        let Some(server) = self.server.borrow().clone() else { return Ok(()) };
-        // No other remedy is left; the mount is dead once the daemon has ended.
-        let _ = server.unmount_lazily();
+    /// `Unsafe` if later writes are lost once the daemon has ended.
+    pub async fn abandon(&self) -> Result<()> {
         let name = &self.name;
+        if let Some(path) = self.block.path() {
+            self.block.leave().await;
+            if self.block.outlives_daemon() {
+                let path = path.display();
+                tracing::warn!(
+                    "{path} stays, and its requests wait for the next daemon: braid serve {name}; to give up \
+                     what waits: braid detach {name} --force"
+                );
+                return Ok(());
+            }
+        } else {
+            let Some(server) = self.server.borrow().clone() else { return Ok(()) };
+            // No other remedy is left; the mount is dead once the daemon has ended.
+            let _ = server.unmount_lazily();
+        }
         let problem = format!(
             "volume '{name}' is still in use as a block device, and the block device stays without a \
              daemon: unsynced writes may be lost, and all later writes are lost; unmount the block device \

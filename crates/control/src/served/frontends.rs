@@ -1,12 +1,13 @@
-//! The ways to a served volume, with the recording of guests' requests: NBD, the file for a block device, and
-//! the disk of a virtual machine.
+//! The ways to a served volume, with the recording of guests' requests: NBD, the block device or the file for
+//! one, and the disk of a virtual machine.
 
 use crate::Result;
 use crate::device::open::OpenDevice;
 use crate::record::recorded::{Recorded, Recorder};
 use crate::report::types::StatusReport;
 use crate::served::address::{Encryption, nbd_uri};
-use crate::served::attachment::{AttachReply, Attachment};
+use crate::served::attachment::{AttachReply, Attachment, Ending};
+use crate::served::via::Via;
 use crate::state::state_dir::VolumeName;
 use braid_base::Bytes;
 use braid_engine::Volume;
@@ -84,14 +85,19 @@ impl Frontends {
         self.machine.as_ref().map(|machine| machine.socket.clone())
     }
 
-    /// Serves the volume as a file, unless it is attached already.
-    pub async fn attach(&self) -> Result<AttachReply> {
-        self.attachment.attach(&self.export).await
+    /// Serves the volume as a block device or file, as [`Attachment::attach`].
+    pub async fn attach(&self, via: Via, sector: Option<u32>) -> Result<AttachReply> {
+        self.attachment.attach(&self.export, via, sector).await
     }
 
-    /// Ends serving the volume as a file, as [`Attachment::detach`].
-    pub async fn detach(&self) -> Result<()> {
-        self.attachment.detach().await
+    /// Takes over the block device of an earlier daemon, as [`Attachment::take_over`].
+    pub async fn take_over(&self) -> Result<()> {
+        self.attachment.take_over(&self.export).await
+    }
+
+    /// Ends serving the volume as a block device or file, as [`Attachment::detach`].
+    pub async fn detach(&self, checked: Option<&PathBuf>) -> Result<()> {
+        self.attachment.detach(checked).await
     }
 
     /// Adds the frontends to the status of the volume.
@@ -107,18 +113,18 @@ impl Frontends {
         }
     }
 
-    /// Lets the guests finish. `detach` is the command of [`Attachment::end`].
-    pub async fn shut_down(&self, detach: Option<&[OsString]>) {
+    /// Lets the guests finish, as far as `ending` asks. `detach` is the command of [`Attachment::end`].
+    pub async fn shut_down(&self, ending: Ending, detach: Option<&[OsString]>) {
         if let Some(machine) = &self.machine {
             machine.server.shutdown().await;
         }
         self.nbd.shutdown().await;
-        self.attachment.end(detach).await;
+        self.attachment.end(ending, detach).await;
     }
 
-    /// Abandons a file that is still in use, as [`Attachment::abandon`].
-    pub fn abandon(&self) -> Result<()> {
-        self.attachment.abandon()
+    /// Abandons a block device or file that is still in use, as [`Attachment::abandon`].
+    pub async fn abandon(&self) -> Result<()> {
+        self.attachment.abandon().await
     }
 }
 

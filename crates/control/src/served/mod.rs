@@ -6,10 +6,12 @@
 //! frontends.rs   NBD, file, vhost-user, recording      attachment.rs  the volume as a file
 //! status.rs      counters of the engine, as reports    end.rs         the request to end, and its result
 //! certificates.rs  TLS of NBD, read anew when files change
+//! block.rs       the volume as a ublk block device     via.rs         ways to attach
 //! ```
 
 pub(crate) mod address;
 pub(crate) mod attachment;
+pub(crate) mod block;
 pub(crate) mod catch_up;
 pub(crate) mod certificates;
 pub(crate) mod devices;
@@ -19,6 +21,7 @@ pub(crate) mod frontends;
 pub(crate) mod notes;
 pub(crate) mod options;
 pub(crate) mod status;
+pub(crate) mod via;
 
 use crate::device::open::OpenDevice;
 use crate::members::open::{Member, Members};

@@ -4,6 +4,7 @@
 use crate::device::look::{Look, look_at};
 use crate::device::open::look;
 use crate::device::spec::{Storage, absolute, quoted};
+use crate::device::ublk::waiting;
 use crate::members::claims::refuse_adopted;
 use crate::members::open::{Member, handles, names, open_paths};
 use crate::model::library::{self, OwnModels};
@@ -373,6 +374,14 @@ pub fn forget(state: &StateDir, name: &VolumeName, forced: bool) -> Result<()> {
 
 /// Refuses to forget a volume with remains of a killed daemon: without the name, no command would find them.
 fn refuse_left_behind(state: &StateDir, name: &VolumeName) -> Result<()> {
+    let uuid = state.load(name).map(|record| record.uuid);
+    if let Some(device) = uuid.ok().and_then(|uuid| waiting(&uuid).pop()) {
+        let problem = format!(
+            "{} of volume '{name}' waits for a daemon: braid detach {name}, then forget the volume",
+            device.path().display()
+        );
+        return Err(Error::new(ErrorKind::Busy, problem));
+    }
     let (devices, mounts) = left_behind(state, name);
     let Some(first) = devices.iter().chain(&mounts).next() else { return Ok(()) };
     let problem = format!(

@@ -164,6 +164,7 @@ pub fn at_rest(name: &str) -> RestingReport {
         ended_unclean: false,
         pending_log: None,
         dead_block_devices: Vec::new(),
+        waiting_block_devices: Vec::new(),
         dead_mounts: Vec::new(),
         devices: Vec::new(),
     }
