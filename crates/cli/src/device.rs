@@ -34,14 +34,15 @@ enum DeviceVerb {
 /// Add a device to a served volume, without interrupting guests
 ///
 /// The device is used at once: new data goes to the device, and old data moves to it if the policy wants so.
-/// The size of the volume stays the same.
+/// The size of the volume stays the same until braid resize.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   braid device add vault --hdd /dev/sdd
   braid device add vault --ssd fast2.img,size=8GiB
 
-JSON: name, device, devices (path, class, model, size_bytes, made, removed, adopted, outdated, missing).")]
+JSON: name, device, devices (path, class, model, size_bytes, made, removed, adopted, outdated, missing),
+left_bytes (by which the volume could grow).")]
 struct AddArguments {
     /// Name of the volume
     name: VolumeName,
@@ -121,7 +122,7 @@ Examples:
   braid device return vault d1
   braid device return vault d1 /dev/sde
 
-JSON: name, device, devices (path, class, model, size_bytes, made, removed, adopted, outdated, missing).")]
+JSON: name, device, devices (path, class, model, size_bytes, made, removed, adopted, outdated, missing), left_bytes.")]
 struct ReturnArguments {
     /// Name of the volume
     name: VolumeName,
@@ -232,11 +233,11 @@ fn add(state: &StateDir, arguments: &AddArguments, output: Output) -> Result<u8>
     };
     let report = Client::connect(state, name)?.add_device(&spec, *force)?;
     output.show(&report, || {
-        format!(
-            "{} is now {} of volume '{name}', and in use: braid status {name}",
-            spec.name(),
-            report.device
-        )
+        let grows = match report.left_bytes {
+            0 => "the volume cannot grow".to_owned(),
+            left => format!("the volume could grow by {} (braid resize {name})", Bytes(left)),
+        };
+        format!("{} is now {} of volume '{name}', and in use; {grows}", spec.name(), report.device)
     });
     Ok(0)
 }

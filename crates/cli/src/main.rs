@@ -21,6 +21,7 @@ mod output;
 mod plan;
 mod policy;
 mod recover;
+mod resize;
 mod serve;
 mod simulate;
 mod status;
@@ -85,6 +86,7 @@ enum Command {
     Check(check::Arguments),
     Recover(recover::Arguments),
     Policy(policy::Arguments),
+    Resize(resize::Arguments),
     Import(import::Arguments),
     Forget(import::ForgetArguments),
     Device(device::Arguments),
@@ -164,6 +166,7 @@ fn run(command: Command, output: Output) -> Result<u8> {
         Command::Check(arguments) => check::run(&state, &arguments, output),
         Command::Recover(arguments) => recover::run(&state, &arguments, output),
         Command::Policy(arguments) => policy::run(&state, &arguments, output),
+        Command::Resize(arguments) => resize::run(&state, &arguments, output),
         Command::Import(arguments) => import::run(&state, &arguments, output),
         Command::Forget(arguments) => import::forget(&state, &arguments, output),
         Command::Device(arguments) => device::run(&state, &arguments, output),

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! serve/    the life of the daemon: opening, doors (its sockets), signals, closing
-//! volume/   commands by name: create, check, import, policy, recover, replace
+//! volume/   commands by name: create, check, import, policy, recover, replace, resize
 //! attach/   a kernel block device over the daemon's file: block_device; users (of a served volume)
 //! admin/    the admin socket: server and client, protocol, recording (the client's end of a trace), silence
 //!           (a daemon that does not answer)
@@ -57,7 +57,7 @@ pub use device::spec::{DeviceSpec, Storage};
 pub use error::{Error, ErrorKind, Result};
 pub use members::finding::disk::return_disk;
 pub use model::library::{ModelReport, find_model, models, show_model};
-pub use report::changes::{AddReport, PolicyReport, ReplaceReport};
+pub use report::changes::{AddReport, PolicyReport, ReplaceReport, ResizeReport};
 pub use report::guard::{GuardReport, ModeReport};
 pub use report::ranges::{LostRange, MissingRange};
 pub use report::types::{
@@ -77,3 +77,4 @@ pub use volume::import::{Import, ImportReport, forget, import};
 pub use volume::policy::{check_policy, policy, set_policy};
 pub use volume::recover::{Apply, LookReport, RecoverReport, look, recover};
 pub use volume::replace::replace;
+pub use volume::resize::resize;

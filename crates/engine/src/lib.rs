@@ -12,9 +12,10 @@
 //! check.rs    check of a volume at rest
 //! journal/    life of a flush, checkpoints, recovery
 //! replace.rs  a new device in place of a lost one
+//! resizable.rs  a volume that closes and opens with another size under its guests
 //! moves/      migrations, probes, trims, resync
 //! policy/     the active policy and its saved state
-//! life/       devices that join or leave an open volume
+//! life/       devices that join or leave an open volume, another size
 //! adopted/    a volume on a disk with earlier data
 //! epochs/     a disk that alone is the volume at a past instant
 //! ```
@@ -46,6 +47,7 @@ mod planted;
 mod policy;
 mod replace;
 mod request;
+mod resizable;
 mod shape;
 mod stats;
 mod status;
@@ -71,6 +73,7 @@ pub use open::{
 pub use planted::{Bug, plant};
 pub use replace::{Replacement, replace};
 pub use request::{READ_AHEAD, Readahead};
+pub use resizable::ResizableVolume;
 pub use shape::Shape;
 pub use stats::{BackgroundStats, DeviceStats, GuestStats};
 pub use status::{DeviceGlance, DeviceStatus, Explanation, Glance, Status};

@@ -153,6 +153,8 @@ pub enum Bug {
     SumsNotNoted,
     /// The superblocks name the new places of metadata before these places hold all metadata.
     MetadataNamedEarly,
+    /// The superblocks name the new size and the new places of metadata before these places hold anything.
+    SizeBeforePages,
     /// A returned device counts as current before the end of its resync.
     ReturnedTakenForCurrent,
     /// After a crash, only the first extent of a span that may differ is behind.
@@ -230,6 +232,9 @@ impl Bug {
 
     /// Bugs of devices that join, leave or return.
     pub const OF_DEVICES: &[Bug] = &[Bug::MetadataNamedEarly, Bug::ReturnedTakenForCurrent];
+
+    /// Bugs of another size.
+    pub const OF_RESIZE: &[Bug] = &[Bug::SizeBeforePages];
 
     /// Bugs of the end of a resync.
     pub const OF_RESYNC: &[Bug] =

@@ -5,7 +5,7 @@ use braid_format::superblock::{Mapping, Superblock};
 use braid_format::{SpanId, layout};
 use std::ops::Range;
 
-/// Sizes of a volume, fixed at creation.
+/// Sizes of a volume, fixed while the volume is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Bytes that a guest can address.

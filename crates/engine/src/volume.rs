@@ -32,6 +32,9 @@ impl<R, D> Clone for Volume<R, D> {
     }
 }
 
+/// Change of the superblock at the end of a shutdown.
+pub(crate) type LastChange = Box<dyn FnOnce(&mut Superblock)>;
+
 /// Extents examined by one query for allocation.
 const MOST_EXTENTS_LOOKED_AT: u64 = 4096;
 /// Limit of each wait in a shutdown (guests, background work, undecided homes): twice the longest deadline of
@@ -52,6 +55,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     ///
     /// In all of these cases nothing was changed.
     pub async fn open(rt: R, devices: Vec<D>, options: OpenOptions) -> Result<(Volume<R, D>, Recovery)> {
+        let devices = devices.into_iter().map(Rc::new).collect();
         let (core, recovery) = open(rt, devices, options).await?;
         Ok((Volume::of(core), recovery))
     }
@@ -70,13 +74,19 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     /// carry them out), or if guests or background work have not ended after two minutes: the volume is then
     /// as after a crash.
     pub async fn close(&self) -> Result<()> {
-        let closed = self.shut_down().await;
+        self.close_with(async || None).await
+    }
+
+    /// Closes the volume as [`Volume::close`] does. Calls `last` once everything else is durable: the last
+    /// superblocks carry the change returned by `last`.
+    pub(crate) async fn close_with(&self, last: impl AsyncFnOnce() -> Option<LastChange>) -> Result<()> {
+        let closed = self.shut_down(last).await;
         self.core.state.borrow_mut().end_log(closed.is_ok());
         self.core.end_watch().await;
         closed.and_then(|()| self.core.refuse_late())
     }
 
-    async fn shut_down(&self) -> Result<()> {
+    async fn shut_down(&self, last: impl AsyncFnOnce() -> Option<LastChange>) -> Result<()> {
         let core = &self.core;
         // Guests first: their requests may need background work.
         let are_out = core.within(LAST_WORK, core.guests.gate.shut()).await.is_some();
@@ -123,8 +133,12 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         core.save_policy().await;
         let (fingerprint, dirty_blocks) = (core.last_fingerprint().await?, core.dirty_blocks());
         let any_undecided = core.state.borrow().behind.any_span_undecided();
+        let mut change = last().await;
         for phase in [Phase::Closing, Phase::Closed] {
             core.change_superblock(|superblock| {
+                if let Some(change) = change.take() {
+                    change(superblock);
+                }
                 superblock.features.incompat &= !Features::UNDECIDED;
                 superblock.features.incompat |= if any_undecided { Features::UNDECIDED } else { 0 };
                 (superblock.phase, superblock.dirty_blocks) = (phase, dirty_blocks);

@@ -80,6 +80,11 @@ impl Summary {
         summary
     }
 
+    /// The pages of a group.
+    pub fn group_len(&self) -> u32 {
+        self.group_pages
+    }
+
     /// How many groups there are.
     pub fn groups(&self) -> u32 {
         self.pages.div_ceil(self.group_pages)

@@ -144,6 +144,22 @@ impl LoopAttachment {
         self.stale()?.into_iter().map(describe).collect()
     }
 
+    /// Gives the block device the present size of the volume, and returns its path; `None` if the volume is
+    /// not attached.
+    ///
+    /// # Errors
+    /// If the kernel does not take the size.
+    pub fn follow_size(&self) -> Result<Option<PathBuf>> {
+        let _lock = lock()?;
+        let Some(device) = self.live()? else { return Ok(None) };
+        // The look at the file also tells the kernel the size.
+        let looked = std::fs::metadata(self.reached().join(FILE_NAME));
+        let size = looked.map_err(|error| Error::io("the size of the volume", &error))?.len();
+        device.follow_size()?;
+        device.check(size)?;
+        Ok(Some(device.path()))
+    }
+
     fn open_file(&self) -> Result<File> {
         let file = self.reached().join(FILE_NAME);
         OpenOptions::new().read(true).write(true).open(&file).map_err(|error| {

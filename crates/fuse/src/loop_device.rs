@@ -87,6 +87,16 @@ impl LoopDevice {
         ))
     }
 
+    /// Takes the size of the file again, as `losetup -c` does. Programs may have the device open, and a file
+    /// system may be mounted.
+    pub fn follow_size(&self) -> Result<()> {
+        let device = self.path();
+        let opened = self.open(OFlags::empty()).map_err(|error| Error::io(device.display(), &error))?;
+        // SAFETY: LOOP_SET_CAPACITY takes no argument.
+        let set = unsafe { ioctl(&opened, IntegerSetter::<SET_CAPACITY>::new_usize(0)) };
+        set.map_err(|error| Error::io(format_args!("resizing {}", device.display()), &error.into()))
+    }
+
     /// Checks the device as the kernel made it: direct I/O, and the size.
     pub fn check(&self, size: u64) -> Result<()> {
         let direct = self.attribute("loop/dio");
@@ -178,6 +188,7 @@ const TRIES: u32 = 16;
 
 const CLEAR: Opcode = 0x4c01;
 const GET_STATUS: Opcode = 0x4c05;
+const SET_CAPACITY: Opcode = 0x4c07;
 const CONFIGURE: Opcode = 0x4c0a;
 const GET_FREE: Opcode = 0x4c82;
 

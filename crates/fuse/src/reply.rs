@@ -98,6 +98,14 @@ impl Reply {
         })
     }
 
+    /// Notice without a request: the remembered attributes of the file are out of date.
+    pub fn attributes_changed() -> Reply {
+        const INVALIDATE_NODE: u32 = 2;
+        let mut reply = Reply::done(0).with(&InvalidateNode { node: VOLUME_NODE, offset: -1, len: 0 });
+        reply.bytes[4..8].copy_from_slice(&INVALIDATE_NODE.to_ne_bytes());
+        reply
+    }
+
     /// Names of the directory after the first `from`, as many as fit in `room`.
     pub fn directory(unique: u64, from: u64, room: u32) -> Reply {
         const DIRECTORY: u32 = 4;
@@ -198,8 +206,8 @@ const BIG_WRITES: u64 = 1 << 5;
 const ASYNC_DIRECT_IO: u64 = 1 << 15;
 const MAX_PAGES: u64 = 1 << 22;
 
-/// Seconds that the kernel may remember attributes. Attributes never change. With remembered attributes, the
-/// kernel can name the file under a loop device even after the daemon has died.
+/// Seconds that the kernel may remember attributes. Only the size ever changes, and [`Reply::attributes_changed`]
+/// tells. With remembered attributes, the kernel can name the file under a loop device even after the daemon has died.
 const FOR_EVER: u64 = 1 << 40;
 
 impl Attributes {
@@ -281,6 +289,15 @@ struct Opened {
 struct Written {
     size: u32,
     padding: u32,
+}
+
+/// `fuse_notify_inval_inode_out`: attributes alone if the offset is negative.
+#[derive(IntoBytes, Immutable)]
+#[repr(C)]
+struct InvalidateNode {
+    node: u64,
+    offset: i64,
+    len: i64,
 }
 
 /// `fuse_dirent`; the name follows, padded to 8 bytes.

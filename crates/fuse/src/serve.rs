@@ -3,7 +3,7 @@
 use crate::connection::Connection;
 use crate::protocol::{Node, Operation, Request};
 use crate::reply::{Reply, Shape, Terms};
-use braid_base::{Bytes, Op};
+use braid_base::{Bytes, MIB, Op};
 use braid_engine::{Allocation, Durability, Error, ErrorKind, Export, Zeroing};
 use braid_runtime::{Arena, Buf, yield_now};
 use rustix::io::Errno;
@@ -15,7 +15,8 @@ pub(crate) struct Service<E> {
     pub export: E,
     pub arena: Arena,
     pub connection: Rc<Connection>,
-    pub shape: Shape,
+    /// Owner of the file.
+    pub owner: (u32, u32),
     pub terms: Terms,
 }
 
@@ -43,7 +44,7 @@ impl<E: Export> Service<E> {
             Operation::Seek { offset, hole } => {
                 self.seek(offset, hole).await.map(|found| Reply::found(unique, found))
             }
-            _ => describe(request, &self.shape, self.terms),
+            _ => describe(request, &self.shape(), self.terms),
         };
         self.connection.send(&served.unwrap_or_else(|error| Reply::failed(unique, error)));
     }
@@ -107,7 +108,7 @@ impl<E: Export> Service<E> {
     /// Next byte at or after `offset` in a hole, or in data; a hole follows the end.
     async fn seek(&self, offset: Bytes, hole: bool) -> Result<Bytes, Errno> {
         let wanted = if hole { Allocation::Hole } else { Allocation::Data };
-        let (mut at, size) = (offset, self.shape.size);
+        let (mut at, size) = (offset, self.export.size());
         while at < size {
             let (allocation, len) = self.export.allocation(at, size - at);
             if allocation == wanted {
@@ -126,7 +127,13 @@ impl<E: Export> Service<E> {
 
     /// Bytes of a range that lie within the volume.
     fn clip(&self, offset: Bytes, len: Bytes) -> Bytes {
-        len.min(self.shape.size.saturating_sub(offset))
+        len.min(self.export.size().saturating_sub(offset))
+    }
+
+    /// Attributes of the file now: the size of a volume may change.
+    fn shape(&self) -> Shape {
+        let preferred_block = self.export.preferred_block().min(MIB);
+        Shape { size: self.export.size(), preferred_block, owner: self.owner }
     }
 }
 

@@ -18,9 +18,9 @@
 
 use crate::connection::{Connection, Received, prepare};
 use crate::protocol::{FILE_NAME, Operation, Request};
-use crate::reply::{Shape, Terms};
+use crate::reply::{Reply, Terms};
 use crate::serve::{Service, lead_of};
-use braid_base::{Bytes, MIB};
+use braid_base::Bytes;
 use braid_engine::{Error, Export, Result};
 use braid_runtime::{Arena, Buf, Event, LockTable, Mode};
 use braid_uring::Ring;
@@ -72,7 +72,7 @@ impl Server {
         let connection = Rc::new(Connection::open(directory, name)?);
         let in_flight = in_flight.max(1);
         let service = Service {
-            shape: shape_of(&export),
+            owner: (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw()),
             terms: Terms { in_flight, largest: Arena::LARGEST },
             export,
             arena: arena.clone(),
@@ -96,6 +96,12 @@ impl Server {
     /// Path of the volume's file.
     pub fn file(&self) -> &Path {
         &self.file
+    }
+
+    /// Tells the kernel that the size of the export has changed: the kernel asks for the attributes of the
+    /// file at the next `stat`. A loop device keeps its size until [`crate::LoopAttachment::follow_size`].
+    pub fn note_size(&self) {
+        self.channel.connection.send(&Reply::attributes_changed());
     }
 
     /// Unmounts, and waits until every request is answered.
@@ -123,11 +129,6 @@ impl Server {
         channel.ended.wait_for(|| (channel.tasks.get() == 0).then_some(())).await;
         channel.failure.borrow_mut().take().map_or(Ok(()), Err)
     }
-}
-
-fn shape_of<E: Export>(export: &E) -> Shape {
-    let owner = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
-    Shape { size: export.size(), preferred_block: export.preferred_block().min(MIB), owner }
 }
 
 /// Task that receives, serves and answers requests until the mount is gone.

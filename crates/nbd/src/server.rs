@@ -90,7 +90,6 @@ pub struct Server<E> {
 struct Inner<E> {
     ring: Ring,
     export: Rc<E>,
-    facts: Facts,
     config: ServerConfig,
     memory: Memory,
     counters: Rc<Cell<Counters>>,
@@ -132,7 +131,6 @@ impl<E: Export> Server<E> {
         };
         let inner = Inner {
             ring,
-            facts: facts_of(&export, &config),
             export: Rc::new(export),
             memory,
             counters: Rc::default(),
@@ -212,7 +210,7 @@ impl<E: Export> Server<E> {
         let channel = inner.lobby.enter(&inner.ring, stream);
         self.inner.ring.spawn(async move {
             let (ring, time) = (&inner.ring, inner.config.negotiation_time);
-            match inner.lobby.secure(ring, channel, &inner.facts, &tls, time).await {
+            match inner.lobby.secure(ring, channel, &inner.facts(), &tls, time).await {
                 Some(newcomer) => inner.seat(newcomer),
                 None => inner.count(|counters| counters.unsecured += 1),
             }
@@ -221,6 +219,11 @@ impl<E: Export> Server<E> {
 }
 
 impl<E: Export> Inner<E> {
+    /// Facts for a client that connects now: the size of the export may change.
+    fn facts(&self) -> Facts {
+        facts_of(&*self.export, &self.config)
+    }
+
     fn is_full(&self) -> bool {
         self.sessions.borrow().len() >= self.config.max_connections
     }
@@ -307,7 +310,7 @@ impl<E: Export> Inner<E> {
     /// Runs one connection, from its negotiation to its end.
     async fn run(self: &Rc<Self>, mut newcomer: Newcomer, session: &Rc<Session>) {
         // An error means that the client is gone.
-        let Ok(Some(agreed)) = newcomer.negotiate(&self.facts, None).await else { return };
+        let Ok(Some(agreed)) = newcomer.negotiate(&self.facts(), None).await else { return };
         session.agreed.set(agreed);
         session.unused_since.set(Some(self.ring.now()));
         if !session.is_stopping() {

@@ -57,6 +57,9 @@ mod recovery_campaign;
 #[path = "volume/recovery_damage.rs"]
 #[allow(dead_code, reason = "of its tests these use one")]
 mod recovery_damage;
+#[path = "volume/resize.rs"]
+#[allow(dead_code, reason = "of its tests these use one campaign")]
+mod resize;
 #[path = "volume/rig/mod.rs"]
 #[allow(dead_code, reason = "tests of volumes use all of it")]
 mod rig;
@@ -220,6 +223,13 @@ fn every_planted_bug_of_devices_is_found() {
     assert!(escaped.is_empty(), "no life of devices finds {escaped:?}");
     // Without a planted bug the trials find nothing.
     (0..6).for_each(device_campaign::live_and_crash);
+}
+
+#[test]
+fn every_planted_bug_of_resize_is_found() {
+    let trial = |seed| resize::campaign(&resize::Plan { seed, ..resize::PLAN }, 16);
+    let escaped: Vec<Bug> = chosen(Bug::OF_RESIZE).filter(|&bug| found_by(bug, trial).is_none()).collect();
+    assert!(escaped.is_empty(), "no power cut during a resize finds {escaped:?}");
 }
 
 #[test]

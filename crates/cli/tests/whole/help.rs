@@ -21,6 +21,7 @@ pub const VERBS: &[&str] = &[
     "check",
     "recover",
     "policy",
+    "resize",
     "import",
     "forget",
     "device",

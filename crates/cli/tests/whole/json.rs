@@ -116,6 +116,7 @@ fn fields_of_a_volume_are_in_the_glossary() {
     assert_documented(&machine, "status", &[&resting, &status, &all, &silent]);
     assert_documented(&machine, "explain", &[&machine.json(&["explain", "vault", "0"])]);
     assert_documented(&machine, "policy", &[&machine.json(&["policy", "vault", "stripe"])]);
+    assert_documented(&machine, "resize", &[&machine.json(&["resize", "vault", "80MiB"])]);
     let mut daemon: Daemon = daemon;
     assert_documented(&machine, "stop", &[&machine.json(&["stop", "vault"])]);
     assert_eq!(daemon.wait().status, 0);

@@ -46,6 +46,7 @@ mod recover;
 mod refused;
 mod repair;
 mod replace;
+mod resize;
 mod shapes;
 mod silent;
 mod simulate;

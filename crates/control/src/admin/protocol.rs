@@ -107,6 +107,11 @@ pub enum Request {
         /// Absolute path of the device; `None` to search for the device.
         path: Option<PathBuf>,
     },
+    /// Changes the size of the volume; guests' requests wait meanwhile: a [`crate::ResizeReport`].
+    Resize {
+        /// The new size.
+        size_bytes: u64,
+    },
     /// Makes all earlier writes durable.
     Flush,
     /// Writes a checkpoint, which shortens the journal.

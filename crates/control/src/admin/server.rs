@@ -147,6 +147,7 @@ async fn answer(served: &ServedVolume, guard: &Guard, request: Request) -> Resul
             done(served.volume().cancel_removal(DeviceId(device)).await.map_err(Error::from))
         }
         Request::ReturnDevice { device, path } => value(&served.return_device(DeviceId(device), path).await?),
+        Request::Resize { size_bytes } => value(&served.resize(Bytes(size_bytes)).await?),
         Request::Flush => done(served.volume().flush().await.map_err(Error::from)),
         Request::Checkpoint => {
             served.volume().flush().await?;

@@ -260,6 +260,21 @@ fn detached(name: &VolumeName, unmounted: &[PathBuf], served: bool) -> Detached 
     Detached { name: name.to_string(), unmounted, served }
 }
 
+/// Gives the block device of a served volume the size of the volume, and returns the block device, if
+/// attached. Accesses the file, and must therefore not run in the daemon.
+pub(crate) fn follow_size(state: &StateDir, name: &VolumeName) -> Result<Option<PathBuf>> {
+    let directory = state.mount_dir(name);
+    if Client::connect(state, name)?.status()?.attached_file.is_none() {
+        return Ok(None);
+    }
+    attachment(state, name, &directory)?.follow_size().map_err(|error| {
+        let problem = format!(
+            "volume '{name}' has the new size, and its block device has not: {error}; repeat the command"
+        );
+        Error::new(ErrorKind::Io, problem)
+    })
+}
+
 /// Returns the block device of a volume with this attached file in its status. Accesses the file, and must
 /// therefore not run in the daemon.
 pub fn attached_device(state: &StateDir, name: &VolumeName, file: &Path) -> Option<PathBuf> {

@@ -103,6 +103,11 @@ impl<R: Runtime> Recorder<R> {
         Some(ActiveRecording { recorder: self.clone() })
     }
 
+    /// True if a recording is active.
+    pub fn is_busy(&self) -> bool {
+        self.busy.get()
+    }
+
     /// Completes when no recording is active.
     pub async fn idle(&self) {
         self.ended.wait_for(|| (!self.busy.get()).then_some(())).await;

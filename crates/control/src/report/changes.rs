@@ -2,6 +2,7 @@
 
 use crate::state::state_dir::DeviceRecord;
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 
 /// Result of adding or returning a device.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -12,6 +13,24 @@ pub struct AddReport {
     pub device: String,
     /// The devices of the volume now, by place.
     pub devices: Vec<DeviceRecord>,
+    /// Bytes by which the volume could grow (`braid resize`).
+    #[serde(default)]
+    pub left_bytes: u64,
+}
+
+/// Result of changing the size of a volume.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ResizeReport {
+    /// The volume.
+    pub name: String,
+    /// The size now.
+    pub size_bytes: u64,
+    /// The size before.
+    pub former_bytes: u64,
+    /// Bytes by which the volume could grow further.
+    pub left_bytes: u64,
+    /// The attached block device, which has the new size, too.
+    pub block_device: Option<PathBuf>,
 }
 
 /// Result of replacing a device.

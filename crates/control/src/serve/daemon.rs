@@ -40,7 +40,7 @@ use crate::volume::policy::check_policy;
 use crate::volume::ring::{World, in_world};
 use crate::{Error, ErrorKind, Result};
 use braid_base::Nanos;
-use braid_engine::{AdoptedDisk, OpenOptions, Volume};
+use braid_engine::{AdoptedDisk, OpenOptions, ResizableVolume, Volume};
 use braid_nbd::ServerConfig;
 use braid_runtime::Runtime;
 use braid_uring::{Ring, Signal, Signals};
@@ -190,7 +190,7 @@ async fn open(
     record: &VolumeRecord,
     members: &Members,
     options: &ServeOptions,
-) -> Result<(Volume<Ring, OpenDevice>, Lasting)> {
+) -> Result<(ResizableVolume<Ring, OpenDevice>, Lasting)> {
     let name = &record.name;
     let lasting = Lasting::of(state, record);
     let open = OpenOptions {
@@ -203,7 +203,7 @@ async fn open(
     let adopted = open.adopted.map(|disk| AdoptedDisk { force: options.force, ..disk });
     let open = with_notes(OpenOptions { adopted, ..open }, state, record);
     members.refuse_protected_disk(name)?;
-    let (volume, recovery) = Volume::open(world.ring.clone(), handles(&members.list), open)
+    let (volume, recovery) = Volume::open(world.ring.clone(), handles(&members.list), open.clone())
         .await
         .map_err(|error| members.explain(error))?;
     log_recovery(name, &recovery);
@@ -219,7 +219,7 @@ async fn open(
     if let Err(error) = note(state, name, &record.uuid, volume.noted(), lasting.noted()) {
         tracing::warn!("the opening of volume '{name}' could not be recorded: {error}");
     }
-    Ok((volume, lasting))
+    Ok((ResizableVolume::new(world.ring.clone(), volume, open), lasting))
 }
 
 fn describe(signal: &Signal) -> &'static str {
@@ -241,11 +241,11 @@ fn start(
     state: &StateDir,
     record: &VolumeRecord,
     members: Members,
-    volume: Volume<Ring, OpenDevice>,
+    volume: ResizableVolume<Ring, OpenDevice>,
     lasting: Lasting,
     doors: Doors,
 ) -> Result<Rc<ServedVolume>> {
-    let (ring, arena, name, noted) = (&world.ring, &world.arena, &record.name, volume.noted());
+    let (ring, arena, name, noted) = (&world.ring, &world.arena, &record.name, volume.volume().noted());
     let config = ServerConfig {
         max_connections: doors.options.clients,
         tls: doors.certificates.as_ref().map(Certificates::tls),
@@ -286,7 +286,7 @@ async fn close(
     served.note_removed(&mut BTreeSet::new()).await;
     let left = frontends.abandon().await;
     served.note_outdated_at_last().await;
-    let closed = served.volume().close().await;
+    let closed = served.close().await;
     if closed.is_ok() {
         served.note_closed();
     }

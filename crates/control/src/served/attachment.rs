@@ -104,6 +104,13 @@ impl Attachment {
         file.map(reply(Via::Loop)).or_else(|| self.block.path().map(reply(Via::Ublk)))
     }
 
+    /// Tells the kernel that the size of the file has changed.
+    pub fn note_size(&self) {
+        if let Some(server) = &*self.server.borrow() {
+            server.note_size();
+        }
+    }
+
     /// Serves the volume as a block device with sectors of `sector` bytes, or as a file; unless the volume is
     /// attached already, in any way. Without a sector size, the content of the volume decides.
     pub async fn attach(&self, export: &impl Export, via: Via, sector: Option<u32>) -> Result<AttachReply> {

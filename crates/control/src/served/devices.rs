@@ -77,7 +77,7 @@ impl ServedVolume {
                 overwrite,
             };
             if let Some(device) = leaves {
-                self.volume.check_replacement(device, &opened, &addition)?;
+                self.volume().check_replacement(device, &opened, &addition)?;
             }
             let note = |id: DeviceId| {
                 // Change the record as it is now: another device may have been removed meanwhile.
@@ -92,7 +92,7 @@ impl ServedVolume {
                     .map(drop)
                     .map_err(|error| braid_engine::Error::new(braid_engine::ErrorKind::Io, error.to_string()))
             };
-            let id = self.volume.add_device(opened.clone(), &addition, note).await?;
+            let id = self.volume().add_device(opened.clone(), &addition, note).await?;
             self.members.borrow_mut().push(Member {
                 id,
                 device: Some(opened),
@@ -103,7 +103,8 @@ impl ServedVolume {
         };
         let id: DeviceId = added.await.inspect_err(|_: &Error| remove_unused(&self.record_or(&new), &new))?;
         let devices = self.record()?.devices;
-        Ok((id, AddReport { name: self.name.to_string(), device: id.to_string(), devices }))
+        let (name, left_bytes) = (self.name.to_string(), self.left_bytes());
+        Ok((id, AddReport { name, device: id.to_string(), devices, left_bytes }))
     }
 
     /// Adds a device, and drains the device to be replaced. If the old device cannot leave, the new device is
@@ -116,14 +117,14 @@ impl ServedVolume {
     ) -> Result<ReplaceReport> {
         let (old, mut spec) = old_and_new(&self.record()?, device, text)?;
         let replaced_path = self.name_of(device).unwrap_or_else(|| old.name());
-        let status = self.volume.status();
+        let status = self.volume().status();
         if status.devices.iter().any(|status| status.id == device && status.keeps_addresses) {
             spec.layout = Some(Layout::Tail);
         }
-        let (added, AddReport { name, device: new_device, devices }) =
+        let (added, AddReport { name, device: new_device, devices, .. }) =
             self.add(&spec, overwrite, Some(device)).await?;
-        if let Err(error) = self.volume.remove_device(device).await {
-            if let Err(stays) = self.volume.remove_device(added).await {
+        if let Err(error) = self.volume().remove_device(device).await {
+            if let Err(stays) = self.volume().remove_device(added).await {
                 tracing::warn!("{new_device} of volume '{name}' was added, and stays: {stays}");
             }
             return Err(error.into());
@@ -177,7 +178,7 @@ impl ServedVolume {
             })
         })
         .await?;
-        self.volume.release_device(device).await?;
+        self.volume().release_device(device).await?;
         self.members
             .borrow_mut()
             .iter_mut()
@@ -205,13 +206,14 @@ impl ServedVolume {
                 .map(drop)
                 .map_err(|error| braid_engine::Error::new(braid_engine::ErrorKind::Io, error.to_string()))
         };
-        self.volume.return_device_noted(opened.clone(), &name, note).await?;
+        self.volume().return_device_noted(opened.clone(), &name, note).await?;
         let devices = self.record()?.devices;
         let member = Member { id, device: Some(opened), name, adopted };
         let mut members = self.members.borrow_mut();
         members.iter_mut().filter(|m| m.id == device).for_each(|m| *m = member.clone());
         drop(members);
-        Ok(AddReport { name: self.name.to_string(), device: device.to_string(), devices })
+        let (name, left_bytes) = (self.name.to_string(), self.left_bytes());
+        Ok(AddReport { name, device: device.to_string(), devices, left_bytes })
     }
 
     /// Fails a device: it is no longer used.
@@ -219,7 +221,7 @@ impl ServedVolume {
     /// # Errors
     /// `Invalid` if the device is not in use, `Degraded` if it holds the only copy of some data.
     pub async fn fail_device(&self, device: DeviceId) -> Result<()> {
-        let failed = self.volume.fail_device(device).await.map_err(Error::from);
+        let failed = self.volume().fail_device(device).await.map_err(Error::from);
         failed.map_err(|error| match (error.kind(), self.status().copies) {
             // No second copy will ever come: name the remedy.
             (ErrorKind::Degraded, 1) => {

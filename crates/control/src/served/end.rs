@@ -32,11 +32,16 @@ impl End {
         self.changed.wait_for(|| self.has_begun.get().then_some(())).await;
     }
 
+    /// Requests the end.
+    pub fn request(&self) {
+        self.begin();
+        self.changed.notify();
+    }
+
     /// Requests the end, and waits until the volume is closed.
     pub async fn request_and_wait(&self) -> Result<()> {
         self.waiting.set(self.waiting.get() + 1);
-        self.begin();
-        self.changed.notify();
+        self.request();
         self.changed.wait_for(|| self.closed.borrow().clone()).await
     }
 

@@ -10,7 +10,7 @@ use crate::served::attachment::{AttachReply, Attachment, Ending};
 use crate::served::via::Via;
 use crate::state::state_dir::VolumeName;
 use braid_base::Bytes;
-use braid_engine::Volume;
+use braid_engine::ResizableVolume;
 use braid_nbd::tls::Tls;
 use braid_nbd::{Server, ServerConfig};
 use braid_uring::{Address, Listener, Ring};
@@ -35,14 +35,14 @@ struct Machine {
     socket: PathBuf,
 }
 
-type RecordedVolume = Recorded<Ring, Volume<Ring, OpenDevice>>;
+type RecordedVolume = Recorded<Ring, ResizableVolume<Ring, OpenDevice>>;
 
 impl Frontends {
     /// Starts to serve NBD clients, and a virtual machine at `machine`.
     pub fn start(
         ring: &Ring,
         name: &VolumeName,
-        volume: &Volume<Ring, OpenDevice>,
+        volume: &ResizableVolume<Ring, OpenDevice>,
         config: ServerConfig,
         listeners: Vec<Listener>,
         machine: Option<Listener>,
@@ -98,6 +98,21 @@ impl Frontends {
     /// Ends serving the volume as a block device or file, as [`Attachment::detach`].
     pub async fn detach(&self, checked: Option<&PathBuf>) -> Result<()> {
         self.attachment.detach(checked).await
+    }
+
+    /// Returns a user who would miss the end of the volume, if the volume became smaller.
+    pub fn user(&self) -> Option<String> {
+        match (self.nbd.peers().first(), self.attachment.file()) {
+            (Some(peer), _) => Some(format!("NBD client {peer} is connected")),
+            (None, Some(file)) => Some(format!("the volume is attached ({})", file.display())),
+            (None, None) => None,
+        }
+    }
+
+    /// Tells the kernel about another size of an attached volume. NBD clients learn the size when they
+    /// connect.
+    pub fn note_size(&self) {
+        self.attachment.note_size();
     }
 
     /// Adds the frontends to the status of the volume.

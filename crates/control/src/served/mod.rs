@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! devices.rs     add, fail, replace, return a device   notes.rs       notes in the state directory
+//! resize.rs      another size under the guests
 //! frontends.rs   NBD, file, vhost-user, recording      attachment.rs  the volume as a file
 //! status.rs      counters of the engine, as reports    end.rs         the request to end, and its result
 //! certificates.rs  TLS of NBD, read anew when files change
@@ -20,6 +21,7 @@ pub(crate) mod first_of;
 pub(crate) mod frontends;
 pub(crate) mod notes;
 pub(crate) mod options;
+mod resize;
 pub(crate) mod status;
 pub(crate) mod via;
 
@@ -31,7 +33,7 @@ use crate::state::lasting::Lasting;
 use crate::state::state_dir::{DeviceRecord, StateDir, VolumeName, VolumeRecord};
 use crate::{Error, Result};
 use braid_base::{Bytes, DeviceId, Nanos};
-use braid_engine::Volume;
+use braid_engine::{ResizableVolume, Volume};
 use braid_runtime::{Runtime, Semaphore};
 use braid_uring::Ring;
 use catch_up::CatchUp;
@@ -45,7 +47,7 @@ pub(crate) struct ServedVolume {
     ring: Ring,
     name: VolumeName,
     state: StateDir,
-    volume: Volume<Ring, OpenDevice>,
+    volume: ResizableVolume<Ring, OpenDevice>,
     /// Memory that outlives this process: the pending log.
     lasting: Lasting,
     members: RefCell<Vec<Member>>,
@@ -73,7 +75,7 @@ impl ServedVolume {
         state: &StateDir,
         name: &VolumeName,
         members: Members,
-        volume: Volume<Ring, OpenDevice>,
+        volume: ResizableVolume<Ring, OpenDevice>,
         lasting: Lasting,
         frontends: Frontends,
     ) -> ServedVolume {
@@ -105,9 +107,14 @@ impl ServedVolume {
         &self.name
     }
 
-    /// Returns the volume of the engine.
-    pub fn volume(&self) -> &Volume<Ring, OpenDevice> {
-        &self.volume
+    /// Returns the volume of the engine. A change of the size replaces the volume.
+    pub fn volume(&self) -> Volume<Ring, OpenDevice> {
+        self.volume.volume()
+    }
+
+    /// Closes the volume.
+    pub async fn close(&self) -> braid_engine::Result<()> {
+        self.volume.close().await
     }
 
     /// Returns the ways to the volume.
@@ -138,7 +145,7 @@ impl ServedVolume {
 
     /// Returns the paths of devices with requests in flight that the device has not answered.
     pub fn owing(&self) -> Vec<String> {
-        let (owing, members) = (self.volume.owing(), self.members.borrow());
+        let (owing, members) = (self.volume().owing(), self.members.borrow());
         let owing = members.iter().filter(|member| owing.contains(&member.id));
         owing.map(|member| member.name.clone()).collect()
     }
@@ -146,28 +153,28 @@ impl ServedVolume {
     /// Returns the status of the volume and its frontends, without the guard.
     pub fn status(&self) -> StatusReport {
         let uptime = self.ring.now().saturating_sub(self.started);
-        let status = self.volume.status();
+        let status = self.volume().status();
         let (caught_up_bytes_per_second, behind_left_seconds) =
             self.catch_up.rate(self.ring.now(), status.behind.saturating_sub(status.deferred));
         self.frontends.status(StatusReport {
             caught_up_bytes_per_second,
             behind_left_seconds,
-            pending_log: self.lasting.path().filter(|_| self.volume.has_pending_log()),
-            pending_log_failure: self.lasting.failure(self.volume.has_pending_log()),
+            pending_log: self.lasting.path().filter(|_| self.volume().has_pending_log()),
+            pending_log_failure: self.lasting.failure(self.volume().has_pending_log()),
             ..status_report(self.name.as_str(), uptime, status, &self.members.borrow())
         })
     }
 
     /// Explains where the byte at `offset` lies, and why.
     pub fn explain(&self, offset: Bytes) -> Result<ExplainReport> {
-        let explanation = self.volume.explain(offset)?;
-        let (policy, status) = (self.volume.policy(), self.volume.status());
+        let explanation = self.volume().explain(offset)?;
+        let (policy, status) = (self.volume().policy(), self.volume().status());
         Ok(explain_report(self.name.as_str(), policy, explanation, &status, &self.members.borrow()))
     }
 
     /// Returns the policy.
     pub fn policy(&self) -> PolicyReport {
-        PolicyReport { name: self.name.to_string(), policy: self.volume.policy() }
+        PolicyReport { name: self.name.to_string(), policy: self.volume().policy() }
     }
 
     /// Changes the policy. No data is copied now.
@@ -175,8 +182,8 @@ impl ServedVolume {
     /// # Errors
     /// `Usage` for a policy that is unknown or does not fit.
     pub async fn set_policy(&self, text: &str) -> Result<PolicyReport> {
-        self.volume.set_policy(text).await.map_err(Error::of_policy)?;
-        tracing::info!("policy {}", self.volume.policy());
+        self.volume().set_policy(text).await.map_err(Error::of_policy)?;
+        tracing::info!("policy {}", self.volume().policy());
         Ok(self.policy())
     }
 

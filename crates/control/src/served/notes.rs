@@ -23,10 +23,12 @@ const OLDEST: Nanos = Nanos::from_secs(5);
 /// Notes changes of the devices in the record for as long as the daemon runs: outdated devices at once,
 /// removed devices within a second.
 pub(crate) async fn note_changes(served: Rc<ServedVolume>) {
-    let (changes, mut failed, mut last_error) = (served.volume.device_changes(), BTreeSet::new(), None);
+    let (mut failed, mut last_error) = (BTreeSet::new(), None);
     while !served.end.has_begun() {
+        // A change of the size opens the volume again.
+        let changes = served.volume().device_changes();
         let noted = served.note_outdated().await;
-        served.catch_up.note(served.ring.now(), served.volume.glance().behind);
+        served.catch_up.note(served.ring.now(), served.volume().glance().behind);
         served.note_removed(&mut failed).await;
         let again = served.ring.sleep(LOOK_AGAIN);
         if let Err(error) = noted {
@@ -48,7 +50,7 @@ pub(crate) async fn note_changes(served: Rc<ServedVolume>) {
 impl ServedVolume {
     /// True if the record names exactly the devices that are outdated now.
     fn knows_outdated(&self) -> bool {
-        self.noted.borrow().as_ref() == Some(&self.volume.outdated_devices())
+        self.noted.borrow().as_ref() == Some(&self.volume().outdated_devices())
     }
 
     /// Notes in the record which devices are outdated. Works in a thread of its own: the state directory may
@@ -58,7 +60,8 @@ impl ServedVolume {
         if self.knows_outdated() {
             return Ok(());
         }
-        let (state, name, outdated) = (self.state.clone(), self.name.clone(), self.volume.outdated_devices());
+        let (state, name, outdated) =
+            (self.state.clone(), self.name.clone(), self.volume().outdated_devices());
         let (noted, places) = (outdated.clone(), self.places.borrow().clone());
         self.aside(move || note_opened(&state, &name, &places, &outdated)).await?;
         // Later changes of the record write the paths themselves.
@@ -80,8 +83,8 @@ impl ServedVolume {
     /// Notes that the volume is closed, and removes the pending log.
     pub fn note_closed(&self) {
         self.lasting.end();
-        let (name, uuid) = (&self.name, self.volume.superblock().volume.to_string());
-        if let Err(error) = note(&self.state, name, &uuid, self.volume.noted(), None) {
+        let (name, uuid) = (&self.name, self.volume().superblock().volume.to_string());
+        if let Err(error) = note(&self.state, name, &uuid, self.volume().noted(), None) {
             tracing::warn!("the shutdown of volume '{name}' could not be recorded: {error}");
         }
     }
@@ -89,7 +92,7 @@ impl ServedVolume {
     /// Notes removed devices in the record, then erases their superblocks. The order matters: a path in the
     /// record must lead to a device of the volume. Devices in `failed` are skipped; a new failure is added.
     pub async fn note_removed(&self, failed: &mut BTreeSet<DeviceId>) {
-        for device in self.volume.removed_devices() {
+        for device in self.volume().removed_devices() {
             if failed.contains(&device) {
                 continue;
             }
@@ -108,7 +111,7 @@ impl ServedVolume {
             record.set_device(device.index(), DeviceRecord::removed());
             Ok(())
         })?;
-        self.volume.erase_removed(device).await?;
+        self.volume().erase_removed(device).await?;
         Ok(())
     }
 }
@@ -116,7 +119,7 @@ impl ServedVolume {
 /// Keeps the note up to date while a daemon serves. Warns if the pending log was removed, as at a logout of
 /// the daemon's user.
 pub(crate) async fn keep_noted(served: Rc<ServedVolume>, mut last: Noted) {
-    let uuid = served.volume.superblock().volume.to_string();
+    let uuid = served.volume().superblock().volume.to_string();
     let log = served.lasting.noted().cloned();
     let (mut is_told, mut is_loss_told) = (false, false);
     while !served.end.has_begun() {
@@ -125,7 +128,7 @@ pub(crate) async fn keep_noted(served: Rc<ServedVolume>, mut last: Noted) {
         if let Some(failure) = failure.filter(|_| !std::mem::replace(&mut is_loss_told, true)) {
             tracing::warn!("a crash of this daemon loses unflushed data: {failure}");
         }
-        let now = served.volume.noted();
+        let now = served.volume().noted();
         if now == last || served.end.has_begun() {
             continue;
         }

@@ -7,4 +7,5 @@ pub(crate) mod import;
 pub(crate) mod policy;
 pub(crate) mod recover;
 pub(crate) mod replace;
+pub(crate) mod resize;
 pub(crate) mod ring;

@@ -55,6 +55,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if self.jobs.are_ending() || !self.member(device).is_filled() || self.excess_slots(device) > 0 {
             return None;
         }
+        // Divided slots of the window must become empty.
+        if self.state.borrow().window_device() == Some(device) {
+            return None;
+        }
         let (taken, is_full) = {
             let mut state = self.state.borrow_mut();
             let allowed = self.policy.borrow().extra_slots(&state.views[device.index()]);

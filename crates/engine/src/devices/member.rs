@@ -143,6 +143,11 @@ impl<D: Device> Member<D> {
         self.device.borrow().is_some()
     }
 
+    /// Handle of the device, unless the device is missing.
+    pub fn handle(&self) -> Option<Rc<D>> {
+        self.device.borrow().clone()
+    }
+
     /// Closes a device without use and without requests in flight.
     ///
     /// # Panics

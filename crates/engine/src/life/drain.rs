@@ -143,7 +143,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Records all spans of these extents as dirty, and returns the spans, with writes begun. New copies may
     /// differ until flushed, since a device may fail before. A batch for each extent would interrupt copying
     /// on the disk with the journal.
-    async fn intend_all(&self, extents: &[ExtentId]) -> Result<Vec<SpanId>> {
+    pub(super) async fn intend_all(&self, extents: &[ExtentId]) -> Result<Vec<SpanId>> {
         if self.shape.copies == 1 {
             return Ok(Vec::new());
         }
@@ -159,7 +159,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         result.inspect_err(|_| self.end_writes(&begun)).map(|()| begun)
     }
 
-    fn end_writes(&self, spans: &[SpanId]) {
+    pub(super) fn end_writes(&self, spans: &[SpanId]) {
         let (mut state, now) = (self.state.borrow_mut(), self.rt.now());
         spans.iter().for_each(|&span| state.behind.end_write(span, None, now));
     }
@@ -304,7 +304,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Resynchronises an extent that a policy keeps behind, before the move.
-    async fn end_behind(self: &Rc<Self>, extent: ExtentId, device: DeviceId) -> Result<()> {
+    pub(super) async fn end_behind(self: &Rc<Self>, extent: ExtentId, device: DeviceId) -> Result<()> {
         let entry = self.state.borrow().map.get(extent);
         let is_on = self.member(device).is_current() && self.index_on(extent, device).is_some();
         if is_on && matches!(self.copies_of(extent, &entry).other, Other::Behind(_)) {
@@ -316,7 +316,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Possible targets for an extent of this device: devices of the same class first, then by most free
     /// slots.
-    fn targets(&self, extent: ExtentId, device: DeviceId) -> Vec<DeviceId> {
+    pub(super) fn targets(&self, extent: ExtentId, device: DeviceId) -> Vec<DeviceId> {
         let state = self.state.borrow();
         let Entry { home, second, .. } = state.map.get(extent);
         let is_used =
@@ -370,7 +370,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Copies the valid parts of an extent from slot to slot. The caller holds the extent's lock, and the
     /// journal says that the copies may differ.
-    async fn copy_off(
+    pub(super) async fn copy_off(
         self: &Rc<Self>,
         extent: ExtentId,
         entry: Entry,

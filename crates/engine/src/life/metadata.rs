@@ -182,7 +182,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let table = self.table_for(from, to);
             let count = self.slots_for(&old, table);
             least = count;
-            let Some(first) = self.state.borrow_mut().reserve_run(to, count) else { continue };
+            let Some(first) = self.state.borrow_mut().reserve_run(to, count, self.shape.extents()) else {
+                continue;
+            };
             let mut offset = self.member(to).slot_offset(first, self.shape.extent_size);
             let new = old.iter().map(|region| {
                 let placed = Region { device: to, offset, void: false, ..*region };

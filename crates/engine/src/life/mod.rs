@@ -6,6 +6,9 @@
 //! drain.rs      moves all data off a device
 //! metadata.rs   moves journal, map and other regions off a device
 //! renew.rs      rebuilds a region after a failed write
+//! resize.rs     prepares another size: admission, room for metadata
+//! adjacent.rs   makes adjacent slots free for metadata
+//! fresh.rs      closes the volume with the other size
 //! returning.rs  returns a failed or missing device
 //! ```
 //!
@@ -14,13 +17,17 @@
 //! interruption leaves the step before or the step after.
 
 mod add;
+mod adjacent;
 mod drain;
+mod fresh;
 mod metadata;
 mod remove;
 mod renew;
+mod resize;
 mod returning;
 
 pub use add::Addition;
+pub(crate) use resize::Resizing;
 
 use crate::core::Core;
 use crate::{Error, ErrorKind, Result, Volume};

@@ -53,7 +53,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Err(_) => {
                 self.refuse_closing()?;
                 let count = void.len.0.div_ceil(self.shape.extent_size.0) as u32;
-                let taken = self.state.borrow_mut().reserve_run(to, count);
+                let taken = self.state.borrow_mut().reserve_run(to, count, self.shape.extents());
                 let Some(first) = taken else {
                     let text = format!(
                         "{} has no {count} free extents side by side for a rebuilt copy: discard unused \

@@ -36,6 +36,11 @@ impl Groups {
         self.is_stale
     }
 
+    /// Pages of a group; `None` without a summary.
+    pub fn group_len(&self) -> Option<u32> {
+        self.summary.as_ref().map(Summary::group_len)
+    }
+
     /// True if a page was written.
     pub fn contains(&self, page: u32) -> bool {
         self.summary.as_ref().is_none_or(|summary| summary.contains(summary.group_of(page)))

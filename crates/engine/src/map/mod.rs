@@ -9,6 +9,7 @@ mod exposed;
 mod extents;
 mod extra_changes;
 mod extras;
+mod gathered;
 mod given_up;
 mod groups;
 mod moved;
@@ -22,6 +23,7 @@ mod state;
 mod survived;
 mod taken;
 mod watched;
+mod window;
 
 pub(crate) use behind::{Behind, Intent};
 pub(crate) use cache_table::{CachePage, CacheTables};

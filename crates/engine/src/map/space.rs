@@ -176,17 +176,31 @@ impl Space {
         Some(slots.give(index?))
     }
 
-    /// Takes `count` adjacent free slots of a device for metadata. Returns the first slot.
-    pub fn reserve_run(&mut self, device: DeviceId, count: u32) -> Option<u32> {
+    /// Takes a free slot for metadata.
+    pub fn reserve(&mut self, slot: Slot) {
+        let slots = &mut self.devices[slot.device.index()];
+        slots.give(slot.index);
+        slots.reserved += 1;
+    }
+
+    /// True if a slot of a device exists and is free.
+    pub fn is_free(&self, device: DeviceId, index: u32) -> bool {
+        self.devices[device.index()].taken.is_free(index)
+    }
+
+    /// Number of slots of a device.
+    pub fn slots(&self, device: DeviceId) -> u32 {
+        self.devices[device.index()].count
+    }
+
+    /// Takes `count` adjacent free slots of a device for metadata. Returns the first slot. A device that keeps
+    /// addresses gives the last such slots, but none before slot `addresses`: the volume may grow later.
+    pub fn reserve_run(&mut self, device: DeviceId, count: u32, addresses: u32) -> Option<u32> {
         let slots = &mut self.devices[device.index()];
-        let mut first = slots.taken.first_from(if slots.keeps_addresses { slots.part.1 } else { 0 })?;
-        loop {
-            let end = first.checked_add(count).filter(|&end| end <= slots.count)?;
-            match (first..end).rev().find(|&index| !slots.taken.is_free(index)) {
-                Some(taken) => first = slots.taken.first_from(taken + 1)?,
-                None => break,
-            }
-        }
+        let first = match slots.keeps_addresses {
+            true => slots.last_run(count, slots.part.1.max(addresses)),
+            false => slots.first_run(count),
+        }?;
         (first..first + count).for_each(|index| {
             slots.give(index);
         });
@@ -315,6 +329,30 @@ impl Slots {
         self.used += 1;
         self.free -= u32::from(self.is_for_extents(index));
         SlotNumber(self.first + index)
+    }
+
+    /// First of `count` adjacent free slots, as near to the start as possible.
+    fn first_run(&self, count: u32) -> Option<u32> {
+        let mut first = self.taken.first_from(0)?;
+        loop {
+            let end = first.checked_add(count).filter(|&end| end <= self.count)?;
+            match (first..end).rev().find(|&index| !self.taken.is_free(index)) {
+                Some(taken) => first = self.taken.first_from(taken + 1)?,
+                None => return Some(first),
+            }
+        }
+    }
+
+    /// First of `count` adjacent free slots, as near to the end as possible and not before `least`.
+    fn last_run(&self, count: u32, least: u32) -> Option<u32> {
+        let mut end = self.count;
+        loop {
+            let first = end.checked_sub(count).filter(|&first| first >= least)?;
+            match (first..end).find(|&index| !self.taken.is_free(index)) {
+                Some(taken) => end = taken,
+                None => return Some(first),
+            }
+        }
     }
 
     /// Lays out at most `len` places after the slots taken so far.
@@ -451,16 +489,17 @@ pub(super) mod tests {
     fn metadata_reserves_and_releases_adjacent_slots() {
         let (mut space, device) = (space(&[20], 20), DeviceId(0));
         [3, 9].into_iter().for_each(|index| assert!(space.claim(SlotNumber(1 + index))));
-        assert_eq!(space.reserve_run(device, 11), None);
-        assert_eq!(space.reserve_run(device, 5), Some(4));
-        assert_eq!(space.reserve_run(device, 10), Some(10));
+        assert_eq!(space.reserve_run(device, 11, 0), None);
+        assert_eq!(space.reserve_run(device, 5, 0), Some(4));
+        assert_eq!(space.reserve_run(device, 10, 0), Some(10));
         assert_eq!((space.held(device), space.free(device)), (2, 3));
         space.release_run(device, 4, 5);
         assert_eq!((space.held(device), space.free(device)), (2, 8));
         let mut entries = vec![entry(20, 1)];
         entries[0].layout = Layout::Tail;
         let mut space = Space::of_devices(&entries, 16);
-        assert_eq!((space.reserve_run(device, 5), space.reserve_run(device, 4)), (None, Some(16)));
+        assert_eq!((space.reserve_run(device, 5, 0), space.reserve_run(device, 4, 17)), (None, None));
+        assert_eq!((space.reserve_run(device, 2, 17), space.reserve_run(device, 2, 0)), (Some(18), Some(16)));
         assert_eq!((space.held(device), space.free(device)), (0, 16));
     }
 

@@ -9,6 +9,7 @@ use super::exposed::Exposed;
 use super::groups::Groups;
 use super::neighbours::Given;
 use super::outdated::Outdated;
+use super::window::Window;
 use super::{Behind, CacheTables, Extras, Map, Moved, NeededLog, PendingLog, Space};
 use crate::planted::{Bug, planted};
 use crate::shape::Shape;
@@ -78,6 +79,8 @@ pub(crate) struct State {
     /// Devices as seen by the policy. [`State::refresh`] updates `free`; `Core::begin` and `Core::end` update
     /// the load.
     pub views: Vec<DeviceView>,
+    /// Adjacent slots that are being emptied for metadata.
+    pub(super) window: Option<Window>,
     pub(super) shape: Shape,
 }
 
@@ -123,6 +126,7 @@ impl State {
             moved: Moved::default(),
             cleaning: HashSet::default(),
             left_dirty: Vec::new(),
+            window: None,
             shape: *shape,
         }
     }
@@ -324,7 +328,7 @@ impl State {
     /// Frees a slot never named by a record.
     pub fn release(&mut self, slot: SlotNumber) {
         self.space.release(slot);
-        self.refresh(slot);
+        self.gather_freed(slot);
     }
 
     /// Sets whether slots of a device are given out: not while the device is missing or failed.
@@ -346,10 +350,11 @@ impl State {
         view.free = view.slots;
     }
 
-    /// Takes `count` adjacent free slots of a device for metadata. Returns the first slot.
-    pub fn reserve_run(&mut self, device: DeviceId, count: u32) -> Option<u32> {
+    /// Takes `count` adjacent free slots of a device for metadata of a volume of `extents`. Returns the first
+    /// slot.
+    pub fn reserve_run(&mut self, device: DeviceId, count: u32, extents: u32) -> Option<u32> {
         let before = self.space.free(device);
-        let first = self.space.reserve_run(device, count)?;
+        let first = self.space.reserve_run(device, count, extents)?;
         let view = &mut self.views[device.index()];
         view.free = self.space.free(device);
         view.slots -= before - view.free;

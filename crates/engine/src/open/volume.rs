@@ -110,10 +110,10 @@ impl OpenOptions {
 /// is found.
 pub(crate) async fn open<R: Runtime, D: Device>(
     rt: R,
-    devices: Vec<D>,
+    devices: Vec<Rc<D>>,
     mut options: OpenOptions,
 ) -> Result<(Rc<Core<R, D>>, Recovery)> {
-    let mut given: Vec<Rc<D>> = devices.into_iter().map(Rc::new).collect();
+    let mut given = devices;
     let mut attempts = Attempts::default();
     loop {
         match attempt(&rt, given.clone(), &options, &attempts).await {

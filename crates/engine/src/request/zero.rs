@@ -52,6 +52,20 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
+    /// Frees the last extent after the end of the volume, which is about to grow. Bytes there may be valid:
+    /// a write up to the end of the volume counts as a write up to the end of the extent.
+    pub async fn zero_after_end(self: &Rc<Self>) -> Result<()> {
+        let (size, extent_size) = (self.shape.volume_size, self.shape.extent_size);
+        if size.is_aligned(extent_size) {
+            return Ok(());
+        }
+        let after = Piece { extent: self.shape.extent_of(size), range: size % extent_size..extent_size };
+        for part in self.parts_to_zero(after) {
+            self.zero_piece(part, Zeroing::MayDiscard).await?;
+        }
+        Ok(())
+    }
+
     /// Frees a range. Discarded bytes read as zeros; on an adopted disk, they read as the disk reads
     /// discarded blocks.
     pub async fn discard(self: &Rc<Self>, offset: Bytes, len: Bytes) -> Result<()> {

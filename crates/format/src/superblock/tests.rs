@@ -1,3 +1,4 @@
+mod resized;
 use super::*;
 use crate::checksum::checksum;
 use crate::layout::{

@@ -76,6 +76,8 @@ mod recovery_campaign;
 mod recovery_damage;
 mod removals;
 mod replace;
+mod resize;
+mod resize_rules;
 mod room_left;
 mod runs;
 mod shapes;

@@ -116,7 +116,8 @@ pub fn return_disk(state: &StateDir, name: &VolumeName, device: DeviceId, path: 
     }
     record.devices[place].path = Some(path);
     state.save(&record)?;
-    Ok(AddReport { name: name.to_string(), device: device.to_string(), devices: record.devices })
+    let (name, device) = (name.to_string(), device.to_string());
+    Ok(AddReport { name, device, devices: record.devices, left_bytes: 0 })
 }
 
 impl Found {

@@ -5,7 +5,7 @@ use braid_base::{Bytes, DeviceId, MIB, Nanos, Rng};
 use braid_engine::{Addition, Durability, Export, OpenOptions, Volume};
 use braid_format::Uuid;
 use braid_format::superblock::{DeviceState, Layout};
-use braid_runtime::{Arena, Device, Runtime};
+use braid_runtime::{Arena, Runtime};
 use braid_sim::{Blank, Disk, DiskOptions, World};
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -67,7 +67,7 @@ impl Oracle {
     }
 
     /// Checks that all bytes of a volume are legal.
-    pub async fn check<D: Device>(&self, volume: &Volume<World, D>, arena: &Arena, what: &str) {
+    pub async fn check(&self, volume: &impl Export, arena: &Arena, what: &str) {
         let buf = arena.alloc(BLOCK).await;
         for block in 0..(SIZE / BLOCK) as usize {
             volume.read(BLOCK * block as u64, &buf).await.expect("a read succeeds");
@@ -84,13 +84,7 @@ impl Oracle {
 }
 
 /// A guest that writes, reads and flushes until stopped, and meets no error.
-pub async fn work<D: Device>(
-    world: World,
-    volume: Volume<World, D>,
-    oracle: Oracle,
-    mut rng: Rng,
-    stop: Rc<Cell<bool>>,
-) {
+pub async fn work(world: World, volume: impl Export, oracle: Oracle, mut rng: Rng, stop: Rc<Cell<bool>>) {
     let arena = Arena::new(MIB);
     while !stop.get() {
         let first = rng.below((SIZE / BLOCK) - 16) as usize;

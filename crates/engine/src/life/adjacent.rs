@@ -1,0 +1,176 @@
+//! Makes adjacent slots free for metadata: homes, second copies and cached copies in a window of the device
+//! go elsewhere, and nothing new comes there ([`crate::map::State::begin_window`]).
+//!
+//! Extents move as from a draining device ([`super::drain`]): under the lock of the extent, and from the copy
+//! itself. The other slots of the same device come first.
+
+use crate::Result;
+use crate::copies::Mover;
+use crate::core::Core;
+use crate::map::{Arrival, Other};
+use braid_base::{BlockId, Bytes, DeviceId, ExtentId, Nanos};
+use braid_format::map_page::Entry;
+use braid_format::superblock::Superblock;
+use braid_policy::Origin;
+use braid_runtime::{Buf, Device, Mode, Runtime, yield_now};
+use std::ops::Range;
+use std::rc::Rc;
+
+/// Rounds without progress before the window is given up.
+const MOST_IDLE: u32 = 5;
+/// Pause after a round without progress.
+const REST: Nanos = Nanos::from_secs(1);
+/// Extents, or cached copies, that a search passes before it yields.
+const IN_A_ROW: u32 = 4096;
+
+impl<R: Runtime, D: Device> Core<R, D> {
+    /// Takes `count` adjacent slots of a device for metadata of a volume of `extents`, and empties them first
+    /// if need be. Returns the first slot; `None` if the device has no such slots.
+    pub(super) async fn make_run(
+        self: &Rc<Self>,
+        device: DeviceId,
+        count: u32,
+        extents: u32,
+    ) -> Result<Option<u32>> {
+        let reserve = || self.state.borrow_mut().reserve_run(device, count, extents);
+        if let Some(first) = reserve() {
+            return Ok(Some(first));
+        }
+        let metadata = self.metadata_slots(device);
+        let begun = {
+            let mut state = self.state.borrow_mut();
+            let least = if state.space.keeps_addresses(device) { extents } else { 0 };
+            state.begin_window(device, count, least, &metadata)
+        };
+        let Some(slots) = begun else { return Ok(None) };
+        let emptied = self.empty_window(device).await;
+        let is_done = self.state.borrow_mut().end_window();
+        emptied.map(|()| is_done.then_some(slots.start))
+    }
+
+    /// Slots of a device with metadata.
+    fn metadata_slots(&self, device: DeviceId) -> Vec<Range<u32>> {
+        let superblock: Superblock = self.devices.superblock().clone();
+        let (entry, size) = (&superblock.devices[device.index()], superblock.extent_size);
+        let tables = superblock.tables.iter().filter(|table| table.device == device);
+        let tables = tables.map(|table| table.offset..table.offset + table.len);
+        let within = |place: Range<Bytes>| {
+            let [start, end] = [place.start, place.end].map(|at| at.saturating_sub(entry.slots_offset));
+            (start / size) as u32..end.0.div_ceil(size.0) as u32
+        };
+        superblock.regions_on(device).chain(tables).map(within).collect()
+    }
+
+    /// Moves everything out of the window, until all its slots are gathered or nothing moves any more.
+    async fn empty_window(self: &Rc<Self>, device: DeviceId) -> Result<()> {
+        let (mut idle, mut left) = (0, usize::MAX);
+        while idle < MOST_IDLE && !self.jobs.are_ending() {
+            self.commit(Origin::Background).await?;
+            let blocks = self.blocks_in_window().await;
+            self.in_order(&blocks, Mover::Engine, async |blocks| self.demote(blocks, Mover::Engine).await)
+                .await?;
+            for extent in self.extents_in_window() {
+                self.move_out(extent, device).await?;
+            }
+            self.commit(Origin::Background).await?;
+            self.checkpoint().await?;
+            self.release_trims();
+            let now = self.state.borrow().window_left();
+            if now == 0 {
+                return Ok(());
+            }
+            if now < left {
+                (left, idle) = (now, 0);
+                continue;
+            }
+            idle += 1;
+            self.pause(self.rt.now() + REST, || self.jobs.are_ending()).await;
+        }
+        Ok(())
+    }
+
+    async fn blocks_in_window(&self) -> Vec<BlockId> {
+        let (mut from, mut passed, mut blocks) = (0, 0u32, Vec::new());
+        loop {
+            let next = self.state.borrow().extras.next(from);
+            let Some((after, block, extra)) = next else { break };
+            (from, passed) = (after, passed + 1);
+            if self.state.borrow().is_in_window(extra.slot) {
+                blocks.push(block);
+            }
+            if passed.is_multiple_of(IN_A_ROW) {
+                yield_now().await;
+            }
+        }
+        blocks.sort_unstable();
+        blocks.dedup();
+        blocks
+    }
+
+    fn extents_in_window(&self) -> Vec<ExtentId> {
+        let state = self.state.borrow();
+        let is_in = |entry: &Entry| state.is_in_window(entry.home) || state.is_in_window(entry.second);
+        state.map.iter().filter(|(_, entry)| is_in(entry)).map(|(extent, _)| extent).collect()
+    }
+
+    /// Moves an extent's copy out of the window. Nothing changes while a copy is behind or another job moves
+    /// the extent.
+    async fn move_out(self: &Rc<Self>, extent: ExtentId, device: DeviceId) -> Result<()> {
+        self.end_behind(extent, device).await?;
+        let _room = self.reserve(1).await?;
+        let spans = self.intend_all(&[extent]).await?;
+        let moved = async {
+            let len = self.bounce_limit().min(self.shape.extent_size);
+            let bytes = self.buffer(&self.buffers.runs, len).await?;
+            let _turn = self.take_turn(Mover::Engine, &[device], 1, len).await;
+            self.move_copy(extent, device, &bytes).await
+        };
+        let moved = moved.await;
+        self.end_writes(&spans);
+        moved
+    }
+
+    async fn move_copy(self: &Rc<Self>, extent: ExtentId, device: DeviceId, bytes: &Buf) -> Result<()> {
+        let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
+        let (entry, durable) = {
+            let state = self.state.borrow();
+            (state.map.get(extent), state.durable_entry(extent))
+        };
+        let is_home = self.state.borrow().is_in_window(entry.home);
+        let leaves = if is_home { entry.home } else { entry.second };
+        // The reason is in `Core::begin_copy`.
+        let has_moved = (durable.home, durable.second) != (entry.home, entry.second);
+        let is_sound = matches!(self.copies_of(extent, &entry).other, Other::None | Other::Equal(_));
+        if !self.state.borrow().is_in_window(leaves) || !is_sound || self.shape.copies > 1 && has_moved {
+            return Ok(());
+        }
+        let mut targets = [device].into_iter().chain(self.targets(extent, device));
+        let slot = {
+            let mut state = self.state.borrow_mut();
+            if !state.watch(extent) {
+                return Ok(());
+            }
+            let slot = targets.find_map(|target| state.take_for(extent, target, Arrival::Moved));
+            if slot.is_none() {
+                state.unwatch(extent);
+            }
+            slot
+        };
+        let Some(slot) = slot else { return Ok(()) };
+        let states = self.devices.changes();
+        let copied = self.copy_off(extent, entry, leaves, slot, bytes).await;
+        let mut state = self.state.borrow_mut();
+        let whole = copied.is_ok() && self.devices.changes() == states;
+        let target = state.space.locate(slot).expect("a slot that was taken exists").device;
+        if !self.end_copy(&mut state, extent, target, slot, whole) {
+            return copied.map(drop);
+        }
+        let after = if is_home { Entry { home: slot, ..entry } } else { Entry { second: slot, ..entry } };
+        state.set_extent(extent, after);
+        state.retire(leaves);
+        let mut background = self.background.borrow_mut();
+        background.migrations += 1;
+        background.migrated_bytes += copied.unwrap_or_default().0;
+        Ok(())
+    }
+}
