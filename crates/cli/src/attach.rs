@@ -24,6 +24,7 @@ Examples:
 
 /etc/braid/NAME.toml, all keys optional:
   [attach]
+  via = 'ublk'
   mount = '/srv/vault'
   options = 'noatime,nodev'
 

@@ -235,9 +235,13 @@ fn add(state: &StateDir, arguments: &AddArguments, output: Output) -> Result<u8>
     output.show(&report, || {
         let grows = match report.left_bytes {
             0 => "the volume cannot grow".to_owned(),
-            left => format!("the volume could grow by {} (braid resize {name})", Bytes(left)),
+            left => format!("the volume could grow by {} (braid resize {name} SIZE)", Bytes(left)),
         };
-        format!("{} is now {} of volume '{name}', and in use; {grows}", spec.name(), report.device)
+        format!(
+            "{} is now {} of volume '{name}', and in use: braid status {name}; {grows}",
+            spec.name(),
+            report.device
+        )
     });
     Ok(0)
 }

@@ -159,9 +159,9 @@ impl Shape {
         self.parts_covered(&(piece.range.start..end))
     }
 
-    /// True if a piece is all of its extent within the volume.
+    /// True if a piece contains all of its extent within the volume.
     pub(crate) fn is_all_of(&self, piece: &Piece) -> bool {
-        piece.range == (Bytes::ZERO..self.len_of(piece.extent))
+        piece.range.start == Bytes::ZERO && piece.range.end >= self.len_of(piece.extent)
     }
 
     /// True if `parts` contains all parts of an extent within the volume.

@@ -9,7 +9,7 @@ use crate::fence::Noted;
 use crate::journal::Recovery;
 use crate::open::{OpenOptions, open};
 use crate::planted::{Bug, planted};
-use crate::request::Admitted;
+use crate::request::ticket::AdmittedRequest;
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId, Nanos, Op};
@@ -347,7 +347,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     #[inline]
     fn ended<T>(
         &self,
-        admitted: &Admitted,
+        admitted: &AdmittedRequest,
         result: Result<T>,
         record: impl FnOnce(&mut crate::GuestStats, Nanos),
     ) -> Result<T> {

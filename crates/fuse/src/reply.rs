@@ -206,8 +206,9 @@ const BIG_WRITES: u64 = 1 << 5;
 const ASYNC_DIRECT_IO: u64 = 1 << 15;
 const MAX_PAGES: u64 = 1 << 22;
 
-/// Seconds that the kernel may remember attributes. Only the size ever changes, and [`Reply::attributes_changed`]
-/// tells. With remembered attributes, the kernel can name the file under a loop device even after the daemon has died.
+/// Seconds that the kernel may remember attributes. Only the size ever changes, and
+/// [`Reply::attributes_changed`] tells. With remembered attributes, the kernel can name the file under a loop
+/// device even after the daemon has died.
 const FOR_EVER: u64 = 1 << 40;
 
 impl Attributes {

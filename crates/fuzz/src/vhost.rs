@@ -61,7 +61,7 @@ fn follow(memory: &GuestMemoryMmap, chain: &mut Chain, head: u16) {
 
 fn check(span: Span) {
     let end = span.offset.checked_add(span.len).expect("a range ends");
-    assert!(end <= SIZE && span.len.0 % 512 == 0, "{span:?} lies outside of the disk");
+    assert!(end <= SIZE && span.len.0.is_multiple_of(512), "{span:?} lies outside of the disk");
 }
 
 /// A read, a write by an indirect table, and a zeroing.

@@ -160,7 +160,7 @@ async fn secure(
     }
     channel.secure(ring, tls, |cost| pace.charge(ring.now(), cost)).await?;
     let access = tls.access(&facts.name, channel.names());
-    Ok(Some(Newcomer { channel: channel.clone(), inbox, progress: Progress::Secured(zeroes, access) }))
+    Ok(Some(Newcomer { channel: channel.clone(), progress: Progress::Secured(zeroes, access) }))
 }
 
 /// Limit of the processor time for handshakes.

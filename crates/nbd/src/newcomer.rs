@@ -6,7 +6,7 @@ use crate::handshake::{Access, Agreed, Facts, Handshake, Step, Zeroes};
 use crate::inbox::Inbox;
 use crate::refusal::Refusal;
 use crate::wire::options::greeting;
-use braid_uring::{Ring, Stream};
+use braid_uring::Stream;
 use std::io;
 use std::rc::Rc;
 
@@ -14,8 +14,6 @@ use std::rc::Rc;
 pub struct Newcomer {
     /// The client's bytes.
     pub channel: Rc<Channel>,
-    /// Bytes received and not yet used.
-    pub inbox: Inbox,
     /// How far the client has come.
     pub progress: Progress,
 }
@@ -30,9 +28,8 @@ pub enum Progress {
 
 impl Newcomer {
     /// Makes a newcomer of a plain connection.
-    pub fn plain(ring: &Ring, stream: Stream) -> Newcomer {
-        let channel = Rc::new(Channel::new(stream));
-        Newcomer { inbox: Inbox::new(ring, &channel), channel, progress: Progress::Plain }
+    pub fn plain(stream: Stream) -> Newcomer {
+        Newcomer { channel: Rc::new(Channel::new(stream)), progress: Progress::Plain }
     }
 
     /// Why the client may not use the export.
@@ -43,12 +40,17 @@ impl Newcomer {
         }
     }
 
-    /// Negotiates about the export of `facts`. With a `refusal`, the client hears the reason instead. `None`
-    /// if the client ends, or no agreement is possible.
+    /// Negotiates about the export of `facts`, by bytes in `inbox`. With a `refusal`, the client hears the
+    /// reason instead. `None` if the client ends, or no agreement is possible.
     ///
     /// # Errors
     /// If the client is gone.
-    pub async fn negotiate(&mut self, facts: &Facts, refusal: Option<&str>) -> io::Result<Option<Agreed>> {
+    pub async fn negotiate(
+        &self,
+        inbox: &mut Inbox,
+        facts: &Facts,
+        refusal: Option<&str>,
+    ) -> io::Result<Option<Agreed>> {
         let handshake = match &self.progress {
             Progress::Plain => {
                 self.channel.send_all(&greeting()).await?;
@@ -63,7 +65,7 @@ impl Newcomer {
             Some(reason) => handshake.refusing(reason),
             None => handshake,
         };
-        match negotiate(&self.channel, &mut self.inbox, handshake).await? {
+        match negotiate(&self.channel, inbox, handshake).await? {
             Step::Start(agreed) => Ok(Some(agreed)),
             _ => Ok(None),
         }

@@ -5,6 +5,7 @@
 //! a short while; further connections are closed without a word. The log has a line every ten seconds.
 
 use crate::handshake::Facts;
+use crate::inbox::Inbox;
 use crate::newcomer::Newcomer;
 use crate::within::within;
 use braid_base::Nanos;
@@ -29,7 +30,7 @@ pub struct Refusals {
 
 impl Refusals {
     /// Tells a client why it is refused.
-    pub async fn refuse(&self, ring: &Ring, mut newcomer: Newcomer, facts: &Facts, refusal: Refusal) {
+    pub async fn refuse(&self, ring: &Ring, newcomer: Newcomer, facts: &Facts, refusal: Refusal) {
         let Refusal { reason, remedy } = refusal;
         if let Some(more) = self.log.admit(ring.now()) {
             let (name, peer) = (&facts.name, newcomer.channel.peer());
@@ -43,7 +44,9 @@ impl Refusals {
         }
         self.running.set(self.running.get() + 1);
         // The outcome does not matter: the client hears the reason, or has left.
-        let _ = within(newcomer.negotiate(facts, Some(&reason)), ring.sleep(PATIENCE)).await;
+        let mut inbox = Inbox::new(ring, &newcomer.channel);
+        let told = newcomer.negotiate(&mut inbox, facts, Some(&reason));
+        let _ = within(told, ring.sleep(PATIENCE)).await;
         newcomer.channel.announce_end();
         self.running.set(self.running.get() - 1);
     }

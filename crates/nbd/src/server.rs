@@ -2,6 +2,7 @@
 
 use crate::connection::transmit;
 use crate::handshake::{Facts, PAYLOAD_LARGEST};
+use crate::inbox::Inbox;
 use crate::lobby::Lobby;
 use crate::memory::{GUARANTEE_SMALLEST, Memory};
 use crate::newcomer::Newcomer;
@@ -204,8 +205,7 @@ impl<E: Export> Server<E> {
         // connections come.
         inner.changed.notify();
         let Some(tls) = inner.tls.borrow().clone() else {
-            let newcomer = Newcomer::plain(&inner.ring, stream);
-            return inner.seat(newcomer);
+            return inner.seat(Newcomer::plain(stream));
         };
         let channel = inner.lobby.enter(&inner.ring, stream);
         self.inner.ring.spawn(async move {
@@ -266,7 +266,7 @@ impl<E: Export> Inner<E> {
 
     async fn refuse(&self, newcomer: Newcomer, refusal: Refusal) {
         self.count(|counters| counters.refused += 1);
-        self.refusals.refuse(&self.ring, newcomer, &self.facts, refusal).await;
+        self.refusals.refuse(&self.ring, newcomer, &self.facts(), refusal).await;
     }
 
     /// Ends the connection that has been unused for the longest time, if this time is too long. Returns false
@@ -308,9 +308,11 @@ impl<E: Export> Inner<E> {
     }
 
     /// Runs one connection, from its negotiation to its end.
-    async fn run(self: &Rc<Self>, mut newcomer: Newcomer, session: &Rc<Session>) {
+    async fn run(self: &Rc<Self>, newcomer: Newcomer, session: &Rc<Session>) {
+        let mut inbox = Inbox::new(&self.ring, &session.channel);
         // An error means that the client is gone.
-        let Ok(Some(agreed)) = newcomer.negotiate(&self.facts(), None).await else { return };
+        let facts = self.facts();
+        let Ok(Some(agreed)) = newcomer.negotiate(&mut inbox, &facts, None).await else { return };
         session.agreed.set(agreed);
         session.unused_since.set(Some(self.ring.now()));
         if !session.is_stopping() {
@@ -321,7 +323,7 @@ impl<E: Export> Inner<E> {
             session.deadline.set(session.deadline.get().min(deadline));
             self.watch();
         };
-        transmit(&self.ring, session, newcomer.inbox, &self.export, drains).await;
+        transmit(&self.ring, session, inbox, &self.export, drains).await;
     }
 
     /// Closes overdue connections, as long as any connection has a deadline.

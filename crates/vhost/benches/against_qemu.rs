@@ -2,8 +2,8 @@
 //! the server's processor time per request. The two alternate, so that a busy neighbour hits both.
 //!
 //! `cargo bench -p braid-vhost [-- ROUNDS [PART-OF-A-LOAD'S-NAME]]`; needs qemu-storage-daemon. Both serve
-//! the same file in memory (`/dev/shm`), one after the other. With `BRAID=PATH` the daemon at that path serves
-//! a temporary volume on a file in memory.
+//! the same file in memory (`/dev/shm`), one after the other. With `BRAID=PATH` the daemon at that path
+//! serves a temporary volume on two memory devices.
 
 #[path = "../tests/support/mod.rs"]
 mod support;
@@ -105,9 +105,9 @@ impl Drop for Door {
 
 fn braid(program: &str, directory: &Path) -> Door {
     let socket = directory.join("braid.sock");
-    let device = format!("{},size={}", directory.join("device").display(), SIZE + (SIZE >> 2));
     let mut command = Command::new(program);
-    command.args(["serve", "--temporary", "--ssd", &device, "--policy", "ssd-only", "--size", "1GiB"]);
+    let memory = ["--ssd", "memory,size=1GiB", "--hdd", "memory,size=1GiB", "--size", "1GiB"];
+    command.args(["serve", "--temporary"]).args(memory);
     command.arg("--vhost-user").arg(&socket).env("BRAID_STATE_DIR", directory.join("state"));
     started(command, socket)
 }
@@ -241,18 +241,10 @@ fn median(mut values: Vec<f64>) -> (f64, f64, f64) {
     (values[values.len() / 2], values[0], values[values.len() - 1])
 }
 
-/// Processor time of one of our threads, and of the kernel's workers that read and write files for it.
+/// Processor time of one of our threads, which does all the server's work.
 fn thread_seconds(thread: u32) -> f64 {
-    let tasks = fs::read_dir("/proc/self/task").expect("/proc is mounted").flatten();
-    let is_counted = |task: &fs::DirEntry| {
-        let name = fs::read_to_string(task.path().join("comm")).unwrap_or_default();
-        task.file_name().to_string_lossy() == thread.to_string() || name.starts_with("iou-wrk-")
-    };
-    let seconds = |task: fs::DirEntry| {
-        let stat = fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
-        stat.split(' ').next().and_then(|nanos| nanos.parse::<f64>().ok()).unwrap_or(0.0) / 1e9
-    };
-    tasks.filter(is_counted).map(seconds).sum()
+    let stat = fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).expect("schedstat");
+    stat.split(' ').next().and_then(|nanos| nanos.parse::<f64>().ok()).expect("a number") / 1e9
 }
 
 /// Processor time of a process, with its threads that have ended: hundredths of a second.

@@ -101,7 +101,7 @@ pub fn map(file: File, offset: u64, len: u64) -> Result<MmapRegion, BadMemory> {
         return Err(BadMemory::File);
     }
     if !sealed {
-        tracing::info!("memory of a guest lies in a file that may shrink, which would end this daemon");
+        tracing::debug!("memory of a guest lies in a file that may shrink, which would end this daemon");
     }
     MmapRegion::from_file(FileOffset::new(file, offset), len as usize).map_err(BadMemory::Mapping)
 }

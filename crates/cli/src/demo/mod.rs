@@ -67,7 +67,7 @@ pub struct Arguments {
     #[command(subcommand)]
     show: Option<Demo>,
     #[command(flatten)]
-    tour: tour::Settings,
+    tour: tour::TourSettings,
 }
 
 /// Single demonstrations.

@@ -1,5 +1,5 @@
-//! Common parts of the safe copy ([`super::pass`]) and the cache ([`super::cache`]): programs that commit records on ext4 on a volume
-//! of an SSD and a disk, under two policies for equal times.
+//! Common parts of the safe copy ([`super::pass`]) and the cache ([`super::cache`]): programs that commit
+//! records on ext4 on a volume of an SSD and a disk, under two policies for equal times.
 
 use super::guard::Guard;
 use super::late::{self, mark};

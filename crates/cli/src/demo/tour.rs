@@ -13,9 +13,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// Settings of both demonstrations, and the address of the dashboard.
+/// TourSettings of both demonstrations, and the address of the dashboard.
 #[derive(Args)]
-pub struct Settings {
+pub struct TourSettings {
     #[command(flatten)]
     both: ShowSettings,
     /// Address and port of the dashboard; port 0 lets the system choose
@@ -37,7 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const MAX_LAG_TIME: &str = "2s";
 
 /// Runs both demonstrations. Exit status 3 if the cache lost an acknowledged commit.
-pub fn run(settings: &Settings, output: Output) -> Result<u8> {
+pub fn run(settings: &TourSettings, output: Output) -> Result<u8> {
     let (both, safe) = (&settings.both, pass::policies(MAX_LAG_TIME));
     let policies = [&safe[..], &cache::policies()].concat();
     let (played, wall_seconds) = both.show(&policies, 4, 55, |stage, directory| {

@@ -1,4 +1,4 @@
-# Runs in the machine of scripts/guest, for crates/cli/tests/whole/ublk.rs: a block device by ublk, under fio and ext4, while
+# Runs in the machine of scripts/guest, for crates/cli/tests/guest/main.rs: a block device by ublk, under fio and ext4, while
 # its daemons die and follow each other. Each step that holds prints `@@ok STEP`; the first that does not ends the job.
 
 ok() {
@@ -17,7 +17,7 @@ until_true() {
   tries=0
   until "$@" >/dev/null 2>&1; do
     tries=$((tries + 1))
-    [ $tries -lt 600 ] || return 1
+    [ $tries -lt 3000 ] || return 1
     sleep 0.1
   done
 }

@@ -59,6 +59,7 @@ pages! {
     guide_take_braid_off: "docs/guide/take-braid-off.md",
     guide_tls: "docs/guide/tls.md",
     guide_upgrade: "docs/guide/upgrade.md",
+    guide_virtual_machines: "docs/guide/virtual-machines.md",
     policy_cache: "docs/policies/cache.md",
     policy_colloid: "docs/policies/colloid.md",
     policy_equi: "docs/policies/equi.md",

@@ -62,7 +62,7 @@ impl Machine {
     }
 
     /// `braid` with these words, run in the machine's directory. Without a word about the kind, `attach`
-    /// makes a loop device on every kernel; `ublk.rs` has the tests of the other kind.
+    /// makes a loop device on every kernel; `tests/guest` has the tests of the other kind.
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = self.program(env!("CARGO_BIN_EXE_braid"));
         command.args(words);

@@ -98,6 +98,11 @@ impl Attachment {
         self.attached().map(|reply| reply.file)
     }
 
+    /// Returns the ublk device, if the volume is attached as one.
+    pub fn block_device(&self) -> Option<PathBuf> {
+        self.block.path()
+    }
+
     fn attached(&self) -> Option<AttachReply> {
         let reply = |via| move |file| AttachReply { file, directory: self.directory.clone(), via };
         let file = self.server.borrow().as_ref().map(|server| server.file().to_owned());

@@ -109,6 +109,11 @@ impl Frontends {
         }
     }
 
+    /// Returns the ublk device of the volume: the kernel changes no size of a ublk device before Linux 6.16.
+    pub fn fixed_device(&self) -> Option<PathBuf> {
+        self.attachment.block_device()
+    }
+
     /// Tells the kernel about another size of an attached volume. NBD clients learn the size when they
     /// connect.
     pub fn note_size(&self) {

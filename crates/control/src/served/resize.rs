@@ -28,6 +28,15 @@ impl ServedVolume {
                 "volume '{name}' cannot shrink while it is in use: {user}; end the NBD clients, and braid detach {name}"
             ));
         }
+        if size != former
+            && let Some(device) = self.frontends.fixed_device()
+        {
+            return busy(format!(
+                "volume '{name}' is attached as {}, which keeps its size: braid detach {name}, then resize and \
+                 attach; or attach with --via loop, which follows the size",
+                device.display()
+            ));
+        }
         let resized = self.volume.resize(size).await;
         if let Some(failure) = self.volume.failure() {
             tracing::error!("volume '{name}': {failure}");

@@ -37,7 +37,7 @@ pub(crate) fn in_world<T>(work: impl AsyncFnOnce(&World) -> Result<T>) -> Result
     result
 }
 
-/// Memory for guests' requests: the NBD server holds at most half.
+/// Memory for guests' requests: the NBD and vhost-user servers together hold at most half.
 const ARENA: Bytes = Bytes(96 << 20);
 /// Operations of a daemon that are queued between two submissions.
 const DAEMON_ENTRIES: u32 = 256;

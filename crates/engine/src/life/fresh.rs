@@ -27,7 +27,7 @@ use std::rc::Rc;
 const GROUP: u32 = (Arena::LARGEST.0 / map_page::SIZE.0) as u32;
 
 /// A span of the resized volume, and its state.
-type Spans = BTreeMap<SpanId, Difference>;
+type ResizedSpans = BTreeMap<SpanId, Difference>;
 
 impl<R: Runtime, D: Device> Volume<R, D> {
     /// Closes the volume as [`Volume::close`] does, with another size. No guest may use the volume any more.
@@ -100,9 +100,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// States of the spans in the resized volume. Spans of another length contain several old spans.
-    fn spans_of(&self, after: &Superblock) -> Result<Spans> {
+    fn spans_of(&self, after: &Superblock) -> Result<ResizedSpans> {
         let (superblock, state) = (self.devices.superblock(), self.state.borrow());
-        let (mut spans, mut mixed) = (Spans::new(), false);
+        let (mut spans, mut mixed) = (ResizedSpans::new(), false);
         for span in (0..superblock.spans()).map(SpanId) {
             let difference = state.behind.durable(span);
             if difference == Difference::None {
@@ -124,7 +124,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let (pages, per_page) = (after.map_pages(), extents_per_page(after.copies));
         let summary = after.has_map_summary().then(|| self.summary_of(pages, per_page));
         let runs: Vec<Range<u32>> = match &summary {
-            None => vec![0..pages],
+            None => std::iter::once(0..pages).collect(),
             Some(summary) => summary.written().map(|group| summary.pages_of(group)).collect(),
         };
         let buf = buffer(Arena::LARGEST).await;
@@ -171,7 +171,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         });
     }
 
-    async fn write_spans(&self, after: &Superblock, region: &Region, spans: &Spans) -> Result<()> {
+    async fn write_spans(&self, after: &Superblock, region: &Region, spans: &ResizedSpans) -> Result<()> {
         let buf = buffer(intent_page::SIZE).await;
         for page in 0..intent_page::pages(after.spans()) {
             let state = |span| spans.get(&span).copied().unwrap_or(Difference::None);

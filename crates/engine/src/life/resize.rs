@@ -126,8 +126,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                  order first (braid policy {name} pass), and order=epoch again afterwards"
             ));
         }
-        check_sizes(size, superblock.extent_size, superblock.block_size)
-            .or_else(|problem| invalid(problem))?;
+        check_sizes(size, superblock.extent_size, superblock.block_size).or_else(invalid)?;
         self.refuse_unfit()?;
         let largest = self.largest();
         if size <= largest.max(superblock.volume_size) {

@@ -193,13 +193,14 @@ impl Space {
         self.devices[device.index()].count
     }
 
-    /// Takes `count` adjacent free slots of a device for metadata. Returns the first slot. A device that keeps
-    /// addresses gives the last such slots, but none before slot `addresses`: the volume may grow later.
+    /// Takes `count` adjacent free slots of a device for metadata. Returns the first slot. A device that
+    /// keeps addresses gives the last such slots, but none before slot `addresses`: the volume may grow
+    /// later.
     pub fn reserve_run(&mut self, device: DeviceId, count: u32, addresses: u32) -> Option<u32> {
         let slots = &mut self.devices[device.index()];
         let first = match slots.keeps_addresses {
-            true => slots.last_run(count, slots.part.1.max(addresses)),
-            false => slots.first_run(count),
+            true => slots.taken.last_run(count, slots.part.1.max(addresses), slots.count),
+            false => slots.taken.first_run(count, slots.count),
         }?;
         (first..first + count).for_each(|index| {
             slots.give(index);
@@ -329,30 +330,6 @@ impl Slots {
         self.used += 1;
         self.free -= u32::from(self.is_for_extents(index));
         SlotNumber(self.first + index)
-    }
-
-    /// First of `count` adjacent free slots, as near to the start as possible.
-    fn first_run(&self, count: u32) -> Option<u32> {
-        let mut first = self.taken.first_from(0)?;
-        loop {
-            let end = first.checked_add(count).filter(|&end| end <= self.count)?;
-            match (first..end).rev().find(|&index| !self.taken.is_free(index)) {
-                Some(taken) => first = self.taken.first_from(taken + 1)?,
-                None => return Some(first),
-            }
-        }
-    }
-
-    /// First of `count` adjacent free slots, as near to the end as possible and not before `least`.
-    fn last_run(&self, count: u32, least: u32) -> Option<u32> {
-        let mut end = self.count;
-        loop {
-            let first = end.checked_sub(count).filter(|&first| first >= least)?;
-            match (first..end).find(|&index| !self.taken.is_free(index)) {
-                Some(taken) => end = taken,
-                None => return Some(first),
-            }
-        }
     }
 
     /// Lays out at most `len` places after the slots taken so far.

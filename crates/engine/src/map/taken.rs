@@ -86,6 +86,31 @@ impl Taken {
         None
     }
 
+    /// First of `count` adjacent free slots, of `slots` in all, as near to the start as possible.
+    pub fn first_run(&self, count: u32, slots: u32) -> Option<u32> {
+        let mut first = self.first_from(0)?;
+        loop {
+            let end = first.checked_add(count).filter(|&end| end <= slots)?;
+            match (first..end).rev().find(|&index| !self.is_free(index)) {
+                Some(taken) => first = self.first_from(taken + 1)?,
+                None => return Some(first),
+            }
+        }
+    }
+
+    /// First of `count` adjacent free slots, of `slots` in all, as near to the end as possible and not before
+    /// `least`.
+    pub fn last_run(&self, count: u32, least: u32, slots: u32) -> Option<u32> {
+        let mut end = slots;
+        loop {
+            let first = end.checked_sub(count).filter(|&first| first >= least)?;
+            match (first..end).find(|&index| !self.is_free(index)) {
+                Some(taken) => end = taken,
+                None => return Some(first),
+            }
+        }
+    }
+
     /// Slot below a bit of a level. `place` chooses a free bit of a word that is not full.
     fn descend(&self, level: usize, bit: usize, place: impl Fn(u64) -> u32) -> u32 {
         self.levels[..level].iter().rev().fold(bit, |at, words| at * 64 + place(words[at]) as usize) as u32

@@ -8,14 +8,13 @@ mod healing;
 mod read;
 mod read_ahead;
 mod streams;
-mod ticket;
+pub(crate) mod ticket;
 mod write;
 mod zero;
 
 pub use ahead::READ_AHEAD;
 pub(crate) use cache::ExtentCache;
 pub use cache::Readahead;
-pub(crate) use ticket::Admitted;
 
 use crate::Result;
 use crate::planted::{Bug, planted};

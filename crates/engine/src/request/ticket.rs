@@ -3,13 +3,13 @@
 //!
 //! | step | of | waits for | held by |
 //! |---|---|---|---|
-//! | gate | a request | nothing: refused while the volume closes | [`Admitted`] |
+//! | gate | a request | nothing: refused while the volume closes | [`AdmittedRequest`] |
 //! | delay | a request | the policy | |
 //! | change of an epoch | a change | the bound on the lag of the image | `AdmittedChange` |
 //! | applied | a piece | journaled bytes of a recovered disk | |
 //! | decided | a piece | equal copies, after a crash | |
-//! | journal room | a piece | a commit | [`Claim`] |
-//! | extent | a piece | other users of the extent | [`Claim`] |
+//! | journal room | a piece | a commit | [`PieceClaim`] |
+//! | extent | a piece | other users of the extent | [`PieceClaim`] |
 //! | mark | a piece | nothing: bytes read beside the change no longer count | [`Ticket`] |
 //!
 //! A write is placed between claim and ticket: the policy chooses the target under the lock.
@@ -27,7 +27,7 @@ use braid_runtime::{Device, LockGuard, Mode, Runtime};
 use std::rc::Rc;
 
 /// A guest's request in the volume.
-pub(crate) struct Admitted<'a> {
+pub(crate) struct AdmittedRequest<'a> {
     /// `None` for a read: reads are answered until the end.
     _inside: Option<Inside<'a>>,
     /// Arrival.
@@ -35,7 +35,7 @@ pub(crate) struct Admitted<'a> {
 }
 
 /// Journal room and lock of a piece about to change.
-pub(super) struct Claim<'a> {
+pub(super) struct PieceClaim<'a> {
     // The lock is dropped first.
     guard: LockGuard,
     room: Reservation<'a>,
@@ -55,7 +55,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// # Errors
     /// `Io` while the volume closes, except for a read.
     #[inline]
-    pub async fn admit(&self, op: Op, offset: Bytes, len: Bytes, flags: Flags) -> Result<Admitted<'_>> {
+    pub async fn admit(
+        &self,
+        op: Op,
+        offset: Bytes,
+        len: Bytes,
+        flags: Flags,
+    ) -> Result<AdmittedRequest<'_>> {
         let inside = if op == Op::Read { None } else { Some(self.guests.gate.enter()?) };
         let start = self.rt.now();
         if self.policy.observes()
@@ -63,7 +69,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         {
             delay.await;
         }
-        Ok(Admitted { _inside: inside, start })
+        Ok(AdmittedRequest { _inside: inside, start })
     }
 
     /// Waits until a piece may change after a recovery: until no journaled bytes will be applied to its
@@ -88,18 +94,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Claims a piece for any change: room in the journal, then the lock of the extent, exclusive.
-    pub(super) async fn claim(&self, piece: &Piece) -> Result<Claim<'_>> {
+    pub(super) async fn claim(&self, piece: &Piece) -> Result<PieceClaim<'_>> {
         let room = self.room_for(piece).await?;
         let guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
-        Ok(Claim { guard, room })
+        Ok(PieceClaim { guard, room })
     }
 
     /// Claims a piece for a write: the lock is exclusive if the write changes the map, else shared.
     #[inline]
-    pub(super) async fn claim_to_write(&self, piece: &Piece) -> Result<Claim<'_>> {
+    pub(super) async fn claim_to_write(&self, piece: &Piece) -> Result<PieceClaim<'_>> {
         let room = self.room_for(piece).await?;
         let guard = self.lock_to_write(piece).await;
-        Ok(Claim { guard, room })
+        Ok(PieceClaim { guard, room })
     }
 
     /// Reserves room in the journal. A change without room waits for a commit, so the caller holds no lock.
@@ -135,7 +141,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 }
 
-impl<'a> Claim<'a> {
+impl<'a> PieceClaim<'a> {
     /// Mode of the lock.
     #[inline]
     pub fn mode(&self) -> Mode {
@@ -148,10 +154,10 @@ impl<'a> Claim<'a> {
     }
 
     /// Exchanges the lock for an exclusive lock. The extent may change in between.
-    pub async fn exclusive<R: Runtime, D: Device>(self, core: &Core<R, D>, piece: &Piece) -> Claim<'a> {
+    pub async fn exclusive<R: Runtime, D: Device>(self, core: &Core<R, D>, piece: &Piece) -> PieceClaim<'a> {
         drop(self.guard);
         let guard = core.locks.lock(Core::<R, D>::lock_number(piece.extent), Mode::Exclusive).await;
-        Claim { guard, ..self }
+        PieceClaim { guard, ..self }
     }
 
     /// Begins the change, before the first byte: bytes read ahead are dropped, and copies under way learn of

@@ -11,7 +11,7 @@
 //! - an extent in the memory cache;
 //! - an edge that the device cannot write alone.
 
-use super::ticket::{Claim, Ticket};
+use super::ticket::{PieceClaim, Ticket};
 use crate::copies::{Allocated, Timing, Updated, lost};
 use crate::core::Core;
 use crate::devices::Deadline;
@@ -237,7 +237,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Asks the policy for the target of a write. A new copy needs the exclusive lock, because the copy would
     /// hide bytes that other holders of a shared lock write to the home.
     #[inline]
-    async fn place<'a>(&self, piece: &Piece, request: ByteRange, claim: Claim<'a>) -> (Claim<'a>, Placed) {
+    async fn place<'a>(
+        &self,
+        piece: &Piece,
+        request: ByteRange,
+        claim: PieceClaim<'a>,
+    ) -> (PieceClaim<'a>, Placed) {
         let cached = claim.mode() == Mode::Exclusive && self.guests.cache.borrow().contains(piece.extent);
         let placed = self.target_of(piece, request, cached);
         let makes_extras = matches!(placed.target, WriteTarget::Extra(_) | WriteTarget::NewHome(_));

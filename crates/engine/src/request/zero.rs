@@ -34,8 +34,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.refuse_degraded()?;
         // One extent after the other: a discard of a whole disk must not keep guests from their extents.
         for (i, piece) in self.shape.pieces(offset, len).enumerate() {
-            self.wait_until_settled(&piece, Op::Discard, || self.has_edges(&piece), || Whole::Zeros).await?;
-            for part in self.parts_to_zero(piece) {
+            let all = self.up_to_extent_end(piece.clone());
+            self.wait_until_settled(&piece, Op::Discard, || self.has_edges(&all), || Whole::Zeros).await?;
+            for part in self.parts_to_zero(all) {
                 self.zero_piece(part, zeroing).await?;
             }
             // Unallocated extents cost so little that a discard of TiBs would never let other tasks of the
@@ -52,6 +53,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
+    /// Extends a piece that ends with the volume to the end of its extent: the last part is zeroed whole, and
+    /// the extent becomes free. On a disk with all addresses, the bytes behind the end are left alone.
+    fn up_to_extent_end(&self, piece: Piece) -> Piece {
+        let ends = self.shape.bytes_of(piece.extent).start + piece.range.end == self.shape.volume_size;
+        if !ends || self.epochs.is_some() || self.state.borrow().map.is_of_adopted() {
+            return piece;
+        }
+        Piece { extent: piece.extent, range: piece.range.start..self.shape.extent_size }
+    }
+
     /// Frees the last extent after the end of the volume, which is about to grow. Bytes there may be valid:
     /// a write up to the end of the volume counts as a write up to the end of the extent.
     pub async fn zero_after_end(self: &Rc<Self>) -> Result<()> {
@@ -60,6 +71,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Ok(());
         }
         let after = Piece { extent: self.shape.extent_of(size), range: size % extent_size..extent_size };
+        if self.is_any_lost(&self.state.borrow().map.get(after.extent)) {
+            // What is lost stays lost in the grown volume.
+            return Ok(());
+        }
         for part in self.parts_to_zero(after) {
             self.zero_piece(part, Zeroing::MayDiscard).await?;
         }

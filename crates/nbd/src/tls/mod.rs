@@ -30,7 +30,7 @@ pub const SERVER_CERT: &str = "server-cert.pem";
 pub const SERVER_KEY: &str = "server-key.pem";
 
 /// Contents of a server's files, in PEM.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct TlsFiles {
     /// Content of [`CA_CERT`].
     pub ca_cert: Vec<u8>,

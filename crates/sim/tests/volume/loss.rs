@@ -134,7 +134,7 @@ fn no_extent_reads_foreign_bytes_after_device_loss() {
         read_blocks += read;
     }
     assert!(
-        lost_extents > seeds && read_blocks > 10 * seeds,
+        lost_extents > seeds as usize && read_blocks > 10 * seeds as usize,
         "{lost_extents} extents lost, {read_blocks} blocks read"
     );
 }

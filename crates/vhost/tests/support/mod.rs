@@ -4,12 +4,14 @@
 pub mod guest;
 pub mod pages;
 
-use braid_base::{Bytes, DeviceClass, MIB, Nanos, Request};
+use braid_base::{Bytes, MIB, Nanos, Request};
 use braid_engine::{Allocation, Durability, Error, ErrorKind, Export, Result, Zeroing};
-use braid_runtime::{Arena, Buf, Device, Runtime};
-use braid_uring::{Access, FileDevice, Flush, Listener, Ring};
+use braid_runtime::{Arena, Buf, Runtime};
+use braid_uring::{Listener, Ring};
 use braid_vhost::{Counters, Server, ServerConfig};
-use std::cell::Cell;
+use rustix::fs::FallocateFlags;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
@@ -34,21 +36,20 @@ pub enum Kind {
     Broken,
 }
 
-/// A disk in a file, which outlives the process that serves it.
+/// A disk in a file in memory, which outlives the process that serves it. Answers at once.
 #[derive(Clone)]
 pub struct FileDisk {
-    ring: Ring,
-    device: Rc<FileDevice>,
+    file: Rc<File>,
+    size: Bytes,
     kind: Kind,
-    fua: Rc<Cell<u64>>,
     asked: Arc<Mutex<Vec<Request>>>,
 }
 
 impl FileDisk {
-    pub fn open(ring: &Ring, path: &Path, kind: Kind) -> FileDisk {
-        let device = FileDevice::open(ring, path, DeviceClass::Ssd, Access::Cached).expect("the file");
-        let device = Rc::new(device.with_flush(Flush::ToPageCache));
-        FileDisk { ring: ring.clone(), device, kind, fua: Rc::default(), asked: Arc::default() }
+    pub fn open(path: &Path, kind: Kind) -> FileDisk {
+        let file = File::options().read(true).write(true).open(path).expect("the file");
+        let size = Bytes(file.metadata().expect("its length").len());
+        FileDisk { file: Rc::new(file), size, kind, asked: Arc::default() }
     }
 
     fn check(&self) -> Result<()> {
@@ -56,6 +57,11 @@ impl FileDisk {
             Kind::Broken => Err(Error::new(ErrorKind::Io, "the disk is broken")),
             _ => Ok(()),
         }
+    }
+
+    fn punch(&self, offset: Bytes, len: Bytes) -> Result<()> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&*self.file, flags, offset.0, len.0).map_err(|error| failed(error.into()))
     }
 }
 
@@ -65,7 +71,7 @@ fn failed(error: std::io::Error) -> Error {
 
 impl Export for FileDisk {
     fn size(&self) -> Bytes {
-        self.device.geometry().size
+        self.size
     }
 
     fn preferred_block(&self) -> Bytes {
@@ -78,31 +84,27 @@ impl Export for FileDisk {
 
     async fn read(&self, offset: Bytes, into: &Buf) -> Result<()> {
         self.check()?;
-        self.device.read(offset, into).await.map_err(failed)
+        into.with_bytes_mut(|bytes| self.file.read_exact_at(bytes, offset.0)).map_err(failed)
     }
 
-    async fn write(&self, offset: Bytes, from: &Buf, durability: Durability) -> Result<()> {
+    async fn write(&self, offset: Bytes, from: &Buf, _: Durability) -> Result<()> {
         self.check()?;
-        if durability == Durability::Fua {
-            self.fua.set(self.fua.get() + 1);
-        }
         if self.kind == Kind::Holding {
             std::future::pending::<()>().await;
         }
-        self.device.write(offset, from).await.map_err(failed)
+        from.with_bytes(|bytes| self.file.write_all_at(bytes, offset.0)).map_err(failed)
     }
 
     async fn flush(&self) -> Result<()> {
-        self.check()?;
-        self.device.flush().await.map_err(failed)
+        self.check()
     }
 
     async fn discard(&self, offset: Bytes, len: Bytes) -> Result<()> {
-        self.device.discard(offset, len).await.map_err(failed)
+        self.punch(offset, len)
     }
 
     async fn write_zeroes(&self, offset: Bytes, len: Bytes, _: Zeroing, _: Durability) -> Result<()> {
-        self.device.discard(offset, len).await.map_err(failed)
+        self.punch(offset, len)
     }
 
     async fn prefetch(&self, _: Bytes, _: Bytes) -> Result<()> {
@@ -197,7 +199,7 @@ fn serve(
     const ARENA: Bytes = Bytes(16 << 20);
     let arena = Arena::new(ARENA);
     let ring = Ring::new(256, &arena).expect("a ring");
-    let disk = FileDisk { asked, ..FileDisk::open(&ring, disk, kind) };
+    let disk = FileDisk { asked, ..FileDisk::open(disk, kind) };
     let config = ServerConfig {
         memory: MIB * 2,
         patience: Nanos::from_millis(200),
