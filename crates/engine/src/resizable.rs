@@ -46,12 +46,12 @@ struct Shared<R, D> {
 }
 
 /// A request in flight to the present opening, until dropped.
-struct Admitted<R, D> {
-    shared: Rc<Shared<R, D>>,
+struct Admitted<'a, R, D> {
+    shared: &'a Shared<R, D>,
     volume: Volume<R, D>,
 }
 
-impl<R, D> Drop for Admitted<R, D> {
+impl<R, D> Drop for Admitted<'_, R, D> {
     fn drop(&mut self) {
         let inside = self.shared.inside.get() - 1;
         self.shared.inside.set(inside);
@@ -190,8 +190,8 @@ impl<R: Runtime, D: Device> ResizableVolume<R, D> {
     }
 
     /// Admits a request, after a resize that is under way.
-    async fn enter(&self) -> Result<Admitted<R, D>> {
-        let shared = &self.shared;
+    async fn enter(&self) -> Result<Admitted<'_, R, D>> {
+        let shared = &*self.shared;
         if shared.is_shut.get() {
             shared.changed.wait_for(|| (!shared.is_shut.get()).then_some(())).await;
         }
@@ -200,7 +200,7 @@ impl<R: Runtime, D: Device> ResizableVolume<R, D> {
         }
         shared.inside.set(shared.inside.get() + 1);
         let volume = shared.volume.borrow().with_hints(self.hints);
-        Ok(Admitted { shared: shared.clone(), volume })
+        Ok(Admitted { shared, volume })
     }
 }
 

@@ -100,13 +100,18 @@ impl Frontends {
         self.attachment.detach(checked).await
     }
 
-    /// Returns a user who would miss the end of the volume, if the volume became smaller.
+    /// Returns a client or device that uses the volume, and keeps the size of the volume in memory.
     pub fn user(&self) -> Option<String> {
-        match (self.nbd.peers().first(), self.attachment.file()) {
-            (Some(peer), _) => Some(format!("NBD client {peer} is connected")),
-            (None, Some(file)) => Some(format!("the volume is attached ({})", file.display())),
-            (None, None) => None,
-        }
+        let client = || self.nbd.peers().first().map(|peer| format!("NBD client {peer} is connected"));
+        let machine = || self.machine_guest().map(|peer| format!("virtual machine {peer} is connected"));
+        let file =
+            || self.attachment.file().map(|file| format!("the volume is attached ({})", file.display()));
+        client().or_else(machine).or_else(file)
+    }
+
+    /// Returns the process of the connected virtual machine.
+    fn machine_guest(&self) -> Option<String> {
+        self.machine.as_ref().and_then(|machine| machine.server.peer())
     }
 
     /// Returns the ublk device of the volume: the kernel changes no size of a ublk device before Linux 6.16.
@@ -128,7 +133,7 @@ impl Frontends {
             nbd_clients: self.nbd.peers(),
             attached_file: self.attachment.file(),
             vhost_user_socket: self.vhost_user_socket(),
-            vhost_user_guest: self.machine.as_ref().and_then(|machine| machine.server.peer()),
+            vhost_user_guest: self.machine_guest(),
             ..of_volume
         }
     }

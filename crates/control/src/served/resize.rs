@@ -25,7 +25,7 @@ impl ServedVolume {
             && let Some(user) = self.frontends.user()
         {
             return busy(format!(
-                "volume '{name}' cannot shrink while it is in use: {user}; end the NBD clients, and braid detach {name}"
+                "volume '{name}' cannot shrink while it is in use: {user}; end the clients and virtual machines, and braid detach {name}"
             ));
         }
         if size != former

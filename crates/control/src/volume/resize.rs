@@ -3,6 +3,7 @@
 use crate::admin::client::Client;
 use crate::admin::protocol::Request;
 use crate::attach::block_device::follow_size;
+use crate::device::ublk::waiting;
 use crate::members::open::{Purpose, handles, open_members, open_options};
 use crate::report::changes::ResizeReport;
 use crate::state::lasting::Lasting;
@@ -11,7 +12,7 @@ use crate::state::noted::with_notes;
 use crate::state::state_dir::{StateDir, VolumeName, VolumeRecord};
 use crate::volume::at_rest;
 use crate::volume::ring::on_ring;
-use crate::{ErrorKind, Result};
+use crate::{Error, ErrorKind, Result};
 use braid_base::Bytes;
 use braid_engine::{Export, ResizableVolume, Volume};
 
@@ -30,10 +31,22 @@ pub fn resize(state: &StateDir, name: &VolumeName, size: Bytes) -> Result<Resize
         }
         Err(error) if error.kind() == ErrorKind::NotServed => {
             let (_lock, record) = VolumeLock::take_known(state, name, "changed")?;
+            refuse_waiting(&record)?;
             resize_at_rest(state, &record, size)
         }
         Err(error) => Err(error),
     }
+}
+
+/// Refuses a volume whose ublk device waits for a daemon: the device keeps its size.
+fn refuse_waiting(record: &VolumeRecord) -> Result<()> {
+    let Some(device) = waiting(&record.uuid).first().map(|device| device.path()) else { return Ok(()) };
+    let (name, device) = (&record.name, device.display());
+    let problem = format!(
+        "{device} of volume '{name}' waits for its daemon, and keeps its size: braid serve {name}, then braid \
+         detach {name}, and resize afterwards"
+    );
+    Err(Error::new(ErrorKind::Busy, problem))
 }
 
 fn resize_at_rest(state: &StateDir, record: &VolumeRecord, size: Bytes) -> Result<ResizeReport> {
