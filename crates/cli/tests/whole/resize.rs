@@ -1,6 +1,8 @@
 //! `braid resize`: a volume grows and shrinks, served and at rest.
 
 use crate::machine::{Machine, client, have, have_block_devices, number, qemu_io_ok};
+use crate::replace::wait_until;
+use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,6 +13,22 @@ fn machine() -> Machine {
     let devices = ["--ssd", "fast.img,size=64MiB", "--hdd", "slow.img,size=128MiB"];
     machine.ok(&[&["create", "vault", "--size", "48MiB", "--policy", "stripe"], &devices[..]].concat());
     machine
+}
+
+/// A virtual machine keeps the size that it was told: its writes beyond a smaller end would fail.
+#[test]
+fn volume_does_not_shrink_under_a_virtual_machine() {
+    let machine = machine();
+    let vault = machine.serve(&["vault", "--vhost-user", "vm.sock"]);
+    let connected = UnixStream::connect(machine.path("vm.sock")).unwrap();
+    let guest = || machine.json(&["status", "vault"])["vhost_user_guest"].clone();
+    wait_until("the daemon knows the machine", || guest().is_string());
+    machine.refused(&["resize", "vault", "40MiB"], "busy", &["virtual machine"]);
+    assert_eq!(machine.json(&["resize", "vault", "64MiB"])["size_bytes"], 64 * MIB);
+    drop(connected);
+    wait_until("the machine is gone", || guest().is_null());
+    assert_eq!(machine.json(&["resize", "vault", "40MiB"])["size_bytes"], 40 * MIB);
+    assert_eq!(vault.terminate().status, 0);
 }
 
 #[test]
