@@ -20,7 +20,7 @@ pub use lateness::Lateness;
 pub use networked::{Networked, Shared};
 pub use usage::Usage;
 
-use braid_base::{Bytes, NodeId};
+use braid_base::{Bytes, Nanos, NodeId};
 use braid_model::{Counters, DeviceModel, Model, Op, Request};
 use braid_runtime::{Buf, Device, Geometry, Runtime};
 use driver::{Driver, Turn};
@@ -114,6 +114,14 @@ impl<R: Runtime, D: Device, M: Model + 'static> Device for Emulated<R, D, M> {
 
     fn node(&self) -> Option<NodeId> {
         self.inner.node()
+    }
+
+    fn is_shared(&self) -> bool {
+        self.inner.is_shared()
+    }
+
+    fn repair_time(&self) -> Nanos {
+        self.inner.repair_time()
     }
 
     fn read(&self, offset: Bytes, into: &Buf) -> impl Future<Output = io::Result<()>> {

@@ -7,7 +7,7 @@
 //! - All other copies of the engine pass the host: blocks that are cached, written back or resynchronised,
 //!   and moves from the memory cache.
 
-use braid_base::{Bytes, NodeId};
+use braid_base::{Bytes, Nanos, NodeId};
 use braid_model::network::{Carried, Network};
 use braid_runtime::{Buf, Device, Geometry, Runtime};
 use std::cell::{Cell, RefCell};
@@ -109,6 +109,14 @@ impl<R: Runtime, D: Device> Device for Networked<R, D> {
 
     fn node(&self) -> Option<NodeId> {
         self.node
+    }
+
+    fn is_shared(&self) -> bool {
+        self.inner.is_shared()
+    }
+
+    fn repair_time(&self) -> Nanos {
+        self.inner.repair_time()
     }
 
     fn read(&self, offset: Bytes, into: &Buf) -> impl Future<Output = io::Result<()>> {

@@ -10,12 +10,19 @@
 //!   job.
 //! - A flush is acknowledged, and a device written, only if the last look is at most a second old. Otherwise
 //!   the volume looks first. The first write after a pause therefore waits for a look; other writes do not.
+//! - A shared device is looked at before each renewal of its lease, too, also while the volume is idle
+//!   ([`lease`]).
 //!
-//! Writes acknowledged between the other opening and the next look, at most a second, may be lost, unless the
-//! other opening waits ([`TAKEOVER`]). An opening waits if the volume was in use and the notes of its host do
-//! not prove the end of the last opening. It writes its number, waits for longer than the age limit of a
-//! look, and only then reads the metadata that counts (`open/again.rs`). The delay of 2 s comes only after an
-//! unclean stop: on another host, under another state directory, or before the machine was started.
+//! Bound: no flush is acknowledged, and no write is sent to a device, more than 1 s ([`OLDEST`]) after all
+//! superblocks have the number of the other opening. While the device of a look does not answer, the bound is
+//! 1.5 s and the time to read another shared device, by the lease there. Without another shared device the
+//! volume is fenced once the device answers, or at a look at the next device (6 s).
+//!
+//! Writes acknowledged between the other opening and the next look may be lost, unless the other opening
+//! waits ([`TAKEOVER`]). An opening waits if the volume was in use and the notes of its host do not prove the
+//! end of the last opening. It writes its number, waits for longer than the bound, and only then reads the
+//! metadata that counts (`open/again.rs`). The delay of 2 s comes only after an unclean stop: on another
+//! host, under another state directory, or before the machine was started.
 //!
 //! Metadata read before the number is written may be inconsistent, because the journal grows meanwhile. The
 //! opening reads a few times ([`READINGS`]) before the volume counts as damaged.
@@ -23,6 +30,8 @@
 //! Requests in flight at the time of a look are carried out all the same. A look without an answer within a
 //! second is not waited for. Models and memory ([`Device::ALWAYS_ANSWERS`]) belong to one process and need no
 //! look.
+
+pub(crate) mod lease;
 
 use crate::buffer::buffer;
 use crate::core::Core;
@@ -164,9 +173,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             if !member.is_current() || member.is_late() {
                 continue;
             }
-            if let Some(header) = read_any(member).await
-                && self.is_of_another(&header, member)
-            {
+            if let Some(header) = self.header_of_another(member, Deadline::Copied).await {
                 self.end_for(&header);
                 break;
             }
@@ -175,6 +182,25 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.fence.is_silent.set(false);
         self.fence.ended.notify();
         self.refuse_taken()
+    }
+
+    /// Superblock of another opening on a device. Of a shared device all copies are read, as a renewal in
+    /// flight may have overwritten the first copy of the other opening; else the first valid copy.
+    async fn header_of_another(&self, member: &Member<D>, deadline: Deadline) -> Option<Header> {
+        let buf = buffer(superblock::SIZE).await;
+        for offset in superblock_offsets(member.entry.size, member.entry.layout) {
+            if member.read(offset, &buf, deadline).await.is_ok()
+                && let Ok(header) = buf.with_bytes(Header::decode)
+            {
+                if self.is_of_another(&header, member) {
+                    return Some(header);
+                }
+                if !member.is_shared() {
+                    return None;
+                }
+            }
+        }
+        None
     }
 
     /// Returns a count of requests and batches so far.
@@ -210,17 +236,4 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.guests.forget();
         self.fail(error);
     }
-}
-
-/// Reads the first valid superblock copy; none if there is none.
-async fn read_any<D: Device>(member: &Member<D>) -> Option<Header> {
-    let buf = buffer(superblock::SIZE).await;
-    for offset in superblock_offsets(member.entry.size, member.entry.layout) {
-        if member.read(offset, &buf, Deadline::Copied).await.is_ok()
-            && let Ok(header) = buf.with_bytes(Header::decode)
-        {
-            return Some(header);
-        }
-    }
-    None
 }

@@ -97,6 +97,10 @@ pub enum Bug {
     CutDeviceTaken,
     /// A volume does not check whether another opening has taken its devices over.
     FenceSkipped,
+    /// The owner of a volume on shared devices does not renew its lease.
+    LeaseNotRenewed,
+    /// An opening does not watch whether another host renews the lease.
+    LeaseNotWatched,
     /// An opening does not compare the journal with the witness and the notes of the host.
     WitnessIgnored,
     /// An opening does not compare the journals of two devices with each other.
@@ -259,6 +263,9 @@ impl Bug {
         Bug::ForgetfulTaken,
         Bug::ChangesNotListed,
     ];
+
+    /// Bugs of the lease on shared devices. An opening on a second host reveals them.
+    pub const OF_LEASES: &[Bug] = &[Bug::LeaseNotRenewed, Bug::LeaseNotWatched];
 
     /// Bugs of the witness and the recent entries. The loss of the SSD with the journal in a power cut
     /// reveals them.

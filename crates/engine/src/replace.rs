@@ -2,6 +2,7 @@
 
 use crate::create::{refuse_content, write_empty_regions};
 use crate::devices::{Member, watched, write_new};
+use crate::fence::lease::refuse_served;
 use crate::journal::{Mode, RecoveryInput, recover};
 use crate::map::State;
 use crate::open::{
@@ -11,7 +12,7 @@ use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{DeviceId, KIB};
 use braid_format::Uuid;
-use braid_format::superblock::{DeviceEntry, DeviceState, Role, Superblock};
+use braid_format::superblock::{DeviceEntry, DeviceState, Phase, Role, Superblock};
 use braid_runtime::{Device, Runtime};
 use std::rc::Rc;
 
@@ -41,8 +42,9 @@ pub struct Replacement {
 ///
 /// # Errors
 /// `Invalid` for a new device that is too small, of another class, or has contents; `Degraded` if the old
-/// device has the only copy of data, or is newer than the rest, or more devices are missing; every refusal of
-/// [`crate::Volume::open`].
+/// device has the only copy of data, or is newer than the rest, or more devices are missing; `Busy` if
+/// another host serves the volume on shared devices (after an unclean stop, the call takes 5 s more); every
+/// refusal of [`crate::Volume::open`].
 pub async fn replace<R: Runtime, D: Device>(
     rt: &R,
     devices: Vec<D>,
@@ -77,6 +79,11 @@ pub async fn replace<R: Runtime, D: Device>(
     let entry = fitting(entry, &superblock, new, replacement)?;
     refuse_outdated(&superblock, &away, &[&replacement.outdated[..], &told].concat())?;
     refuse_if_needed(rt, &superblock, &devices, clean, &anew, &lately, &cut).await?;
+    let is_shared = devices.iter().flatten().any(|device| device.is_shared());
+    if superblock.phase != Phase::Closed && is_shared {
+        let members = Member::all(&superblock, devices.clone(), &anew);
+        watched(rt, &members, refuse_served(rt, &members, &superblock.name)).await?;
+    }
     let old_size = std::mem::replace(&mut superblock.devices[device.index()], entry).size;
     superblock.sequence += 1;
     superblock.verify().map_err(|wrong| {

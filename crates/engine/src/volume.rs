@@ -37,9 +37,6 @@ pub(crate) type LastChange = Box<dyn FnOnce(&mut Superblock)>;
 
 /// Extents examined by one query for allocation.
 const MOST_EXTENTS_LOOKED_AT: u64 = 4096;
-/// Limit of each wait in a shutdown (guests, background work, undecided homes): twice the longest deadline of
-/// a request.
-const LAST_WORK: Nanos = Nanos::from_secs(120);
 
 impl<R: Runtime, D: Device> Volume<R, D> {
     /// Opens the volume on `devices`, given in any order, and recovers the volume after an unclean stop.
@@ -71,7 +68,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     ///
     /// # Errors
     /// Any error that prevents durability. `Io` if a device has late requests in flight (the device may still
-    /// carry them out), or if guests or background work have not ended after two minutes: the volume is then
+    /// carry them out), or if guests or background work have not ended after two minutes and twice the
+    /// longest repair time of a device: the volume is then
     /// as after a crash.
     pub async fn close(&self) -> Result<()> {
         self.close_with(async || None).await
@@ -81,6 +79,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     /// superblocks carry the change returned by `last`.
     pub(crate) async fn close_with(&self, last: impl AsyncFnOnce() -> Option<LastChange>) -> Result<()> {
         let closed = self.shut_down(last).await;
+        self.core.end_leases().await;
         self.core.state.borrow_mut().end_log(closed.is_ok());
         self.core.end_watch().await;
         closed.and_then(|()| self.core.refuse_late())
@@ -88,21 +87,25 @@ impl<R: Runtime, D: Device> Volume<R, D> {
 
     async fn shut_down(&self, last: impl AsyncFnOnce() -> Option<LastChange>) -> Result<()> {
         let core = &self.core;
+        // Limit of each wait (guests, background work, undecided homes): twice the longest deadline of a
+        // request.
+        let last_work = core.longest_silence() * 2;
         // Guests first: their requests may need background work.
-        let are_out = core.within(LAST_WORK, core.guests.gate.shut()).await.is_some();
+        let are_out = core.within(last_work, core.guests.gate.shut()).await.is_some();
         core.jobs.stop();
-        if !are_out || core.within(LAST_WORK, core.jobs.ended()).await.is_none() {
+        if !are_out || core.within(last_work, core.jobs.ended()).await.is_none() {
             core.refuse_late()?;
             let what = if are_out { "background work has" } else { "requests of guests have" };
-            let text = format!("{what} not ended after {LAST_WORK}: the volume is not shut down");
+            let text = format!("{what} not ended after {last_work}: the volume is not shut down");
             return Err(Error::new(ErrorKind::Io, text));
         }
         core.end_last_epoch().await;
         if planted(Bug::CloseWithoutCommit) {
+            core.end_leases().await;
             return core.change_superblock(|superblock| superblock.phase = Phase::Closed).await;
         }
         if core.active_epochs().is_none() {
-            core.mend_undecided_homes(LAST_WORK).await;
+            core.mend_undecided_homes(last_work).await;
         }
         core.commit(Origin::Background).await?;
         core.record_spans().await?;
@@ -134,6 +137,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let (fingerprint, dirty_blocks) = (core.last_fingerprint().await?, core.dirty_blocks());
         let any_undecided = core.state.borrow().behind.any_span_undecided();
         let mut change = last().await;
+        core.end_leases().await;
         for phase in [Phase::Closing, Phase::Closed] {
             core.change_superblock(|superblock| {
                 if let Some(change) = change.take() {

@@ -35,7 +35,7 @@
 //!
 //! There are three copies on each device; the valid copy with the highest sequence counts. Each change writes
 //! all copies on all devices, one copy after the other with a flush between, so a power cut leaves one copy
-//! whole.
+//! whole. Between changes, renewals of a lease write the first copy with lower sequences.
 
 mod device;
 mod given_up;

@@ -2,7 +2,7 @@
 //! timing, inject faults or record. A wrapper has the same interface as the wrapped device.
 
 use crate::Buf;
-use braid_base::{Bytes, DeviceClass, NodeId};
+use braid_base::{Bytes, DeviceClass, Nanos, NodeId};
 use std::future::Future;
 use std::io;
 use std::rc::Rc;
@@ -90,6 +90,19 @@ pub trait Device: 'static {
         None
     }
 
+    /// True if other hosts reach the device too: an export over a network, an image in a cluster. The owner
+    /// of a volume with such a device renews a lease on the device, and an opening on another host looks for
+    /// the renewals.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    /// Longest time for which the device may hang and then answer by itself, because the device repairs
+    /// itself. Waits for the device are longer by this time.
+    fn repair_time(&self) -> Nanos {
+        Nanos::ZERO
+    }
+
     /// Fills all of `into` with the bytes at `offset`.
     fn read(&self, offset: Bytes, into: &Buf) -> impl Future<Output = io::Result<()>>;
 
@@ -136,6 +149,14 @@ impl<D: Device> Device for Rc<D> {
 
     fn node(&self) -> Option<NodeId> {
         (**self).node()
+    }
+
+    fn is_shared(&self) -> bool {
+        (**self).is_shared()
+    }
+
+    fn repair_time(&self) -> Nanos {
+        (**self).repair_time()
     }
 
     fn read(&self, offset: Bytes, into: &Buf) -> impl Future<Output = io::Result<()>> {

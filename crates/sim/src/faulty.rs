@@ -2,8 +2,9 @@
 //! records the requests if a test supplies a [`Trace`]. Faults inside the cache of a disk belong to the
 //! disk: see [`crate::Disk::faults`].
 
+use crate::connection::Connection;
 use crate::faults::{Faults, Operation};
-use braid_base::{Bytes, NodeId};
+use braid_base::{Bytes, Nanos, NodeId};
 use braid_runtime::{Buf, Device, Geometry};
 use std::cell::RefCell;
 use std::io;
@@ -15,18 +16,60 @@ pub struct Faulty<D> {
     device: D,
     faults: Faults,
     trace: Option<Trace>,
+    connection: Option<Connection>,
+    repair_time: Nanos,
 }
 
-impl<D: Device> Faulty<D> {
+impl<D: Device + Clone> Faulty<D> {
     /// Wraps `device` with `faults`.
     pub fn new(device: D, faults: &Faults) -> Faulty<D> {
-        Faulty { device, faults: faults.clone(), trace: None }
+        Faulty { device, faults: faults.clone(), trace: None, connection: None, repair_time: Nanos::ZERO }
     }
 
     /// Records all requests in `trace` from now on.
     #[must_use]
     pub fn traced(self, trace: &Trace) -> Faulty<D> {
         Faulty { trace: Some(trace.clone()), ..self }
+    }
+
+    /// Puts the device behind a connection.
+    #[must_use]
+    pub fn behind(self, connection: &Connection) -> Faulty<D> {
+        Faulty { connection: Some(connection.clone()), ..self }
+    }
+
+    /// Says that the device may hang for this long and then answer by itself.
+    #[must_use]
+    pub fn repairing(self, repair_time: Nanos) -> Faulty<D> {
+        Faulty { repair_time, ..self }
+    }
+
+    async fn read_by(&self, offset: Bytes, into: &Buf) -> io::Result<()> {
+        match &self.connection {
+            Some(connection) => connection.read(&self.device, offset, into).await,
+            None => self.device.read(offset, into).await,
+        }
+    }
+
+    async fn write_whole(&self, offset: Bytes, from: &Buf) -> io::Result<()> {
+        match &self.connection {
+            Some(connection) => connection.write(&self.device, offset, from).await,
+            None => self.device.write(offset, from).await,
+        }
+    }
+
+    async fn flush_by(&self) -> io::Result<()> {
+        match &self.connection {
+            Some(connection) => connection.flush(&self.device).await,
+            None => self.device.flush().await,
+        }
+    }
+
+    async fn discard_by(&self, offset: Bytes, len: Bytes) -> io::Result<()> {
+        match &self.connection {
+            Some(connection) => connection.discard(&self.device, offset, len).await,
+            None => self.device.discard(offset, len).await,
+        }
     }
 
     /// Performs an operation that may fail before reaching the device.
@@ -71,7 +114,7 @@ impl<D: Device> Faulty<D> {
     }
 }
 
-impl<D: Device> Device for Faulty<D> {
+impl<D: Device + Clone> Device for Faulty<D> {
     const ALWAYS_ANSWERS: bool = D::ALWAYS_ANSWERS;
 
     fn geometry(&self) -> Geometry {
@@ -86,28 +129,47 @@ impl<D: Device> Device for Faulty<D> {
         self.device.node()
     }
 
+    /// True behind a connection: another host may connect, too.
+    fn is_shared(&self) -> bool {
+        self.connection.is_some() || self.device.is_shared()
+    }
+
+    fn repair_time(&self) -> Nanos {
+        self.repair_time.max(self.device.repair_time())
+    }
+
     async fn read(&self, offset: Bytes, into: &Buf) -> io::Result<()> {
-        self.ask(Operation::Read(offset, into.len()), self.device.read(offset, into)).await
+        self.ask(Operation::Read(offset, into.len()), self.read_by(offset, into)).await
     }
 
     async fn write(&self, offset: Bytes, from: &Buf) -> io::Result<()> {
-        self.write_by(offset, from, async |part| self.device.write(offset, part).await).await
+        self.write_by(offset, from, async |part| self.write_whole(offset, part).await).await
     }
 
     async fn read_to_move(&self, offset: Bytes, into: &Buf) -> io::Result<()> {
-        self.ask(Operation::Read(offset, into.len()), self.device.read_to_move(offset, into)).await
+        let work = async {
+            match &self.connection {
+                Some(_) => self.read_by(offset, into).await,
+                None => self.device.read_to_move(offset, into).await,
+            }
+        };
+        self.ask(Operation::Read(offset, into.len()), work).await
     }
 
     async fn write_moved(&self, offset: Bytes, from: &Buf, node: Option<NodeId>) -> io::Result<()> {
-        self.write_by(offset, from, async |part| self.device.write_moved(offset, part, node).await).await
+        let write = async |part: &Buf| match &self.connection {
+            Some(_) => self.write_whole(offset, part).await,
+            None => self.device.write_moved(offset, part, node).await,
+        };
+        self.write_by(offset, from, write).await
     }
 
     async fn flush(&self) -> io::Result<()> {
-        self.ask(Operation::Flush, self.device.flush()).await
+        self.ask(Operation::Flush, self.flush_by()).await
     }
 
     async fn discard(&self, offset: Bytes, len: Bytes) -> io::Result<()> {
-        self.ask(Operation::Discard(offset, len), self.device.discard(offset, len)).await
+        self.ask(Operation::Discard(offset, len), self.discard_by(offset, len)).await
     }
 }
 

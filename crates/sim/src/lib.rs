@@ -8,6 +8,7 @@
 
 mod bad_places;
 mod campaign;
+mod connection;
 mod disk;
 mod faults;
 mod faulty;
@@ -25,6 +26,7 @@ mod world;
 
 pub use bad_places::Bad;
 pub use campaign::{Campaign, Disturbance, Failure, Report, Setup, States, Subject, TrialId};
+pub use connection::{Connection, LATE_REQUESTS, Server};
 pub use disk::{Disk, DiskOptions, StoredDisk};
 pub use faults::{FaultPlan, Faults, Operation};
 pub use faulty::{Faulty, Step, Trace};

@@ -42,6 +42,9 @@ mod hunts;
 #[path = "volume/lapses.rs"]
 #[allow(dead_code, reason = "of its tests these use one life")]
 mod lapses;
+#[path = "volume/lease.rs"]
+#[allow(dead_code, reason = "of its tests these use one")]
+mod lease;
 #[path = "volume/lying.rs"]
 #[allow(dead_code, reason = "of its tests these use one")]
 mod lying;
@@ -57,6 +60,9 @@ mod recovery_campaign;
 #[path = "volume/recovery_damage.rs"]
 #[allow(dead_code, reason = "of its tests these use one")]
 mod recovery_damage;
+#[path = "volume/replace.rs"]
+#[allow(dead_code, reason = "of its tests these use one description")]
+mod replace;
 #[path = "volume/resize.rs"]
 #[allow(dead_code, reason = "of its tests these use one campaign")]
 mod resize;
@@ -271,6 +277,14 @@ fn every_planted_bug_of_lies_is_found() {
     };
     let escaped: Vec<Bug> = chosen(Bug::OF_LIES).filter(|&bug| found_by(bug, trial(bug)).is_none()).collect();
     assert!(escaped.is_empty(), "no device that lies finds {escaped:?}");
+}
+
+#[test]
+fn every_planted_bug_of_leases_is_found() {
+    let trial = lease::second_host_is_refused_while_owner_is_idle;
+    let escaped: Vec<Bug> = chosen(Bug::OF_LEASES).filter(|&bug| found_by(bug, trial).is_none()).collect();
+    assert!(escaped.is_empty(), "no opening on a second host finds {escaped:?}");
+    trial(0);
 }
 
 /// Otherwise a hunt could find the engine's own mistakes.

@@ -2,7 +2,7 @@
 //! state.
 
 use crate::core::Core;
-use crate::devices::{Member, NeededTable, SuperblockWrite, write_superblocks};
+use crate::devices::{Member, NeededTable, SuperblockWrite, number_next, write_superblocks};
 use crate::epochs::Epochs;
 use crate::map::has_moved_home;
 use crate::planted::{Bug, planted};
@@ -258,9 +258,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     continue;
                 }
             }
-            let superblock = {
+            let (superblock, is_renewed) = {
                 let mut superblock = self.devices.superblock.borrow_mut();
-                superblock.sequence += 1;
+                let is_renewed = number_next(&mut superblock, self.devices.iter());
                 let epoch = superblock.epoch;
                 for (entry, member) in superblock.devices.iter_mut().zip(self.devices.iter()) {
                     entry.state = member.state();
@@ -273,9 +273,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
                         false => entry.role.without(Role::LEAVING),
                     };
                 }
-                superblock.clone()
+                (superblock.clone(), is_renewed)
             };
-            match write_superblocks(&self.rt, self.devices.iter(), &superblock).await {
+            match write_superblocks(&self.rt, self.devices.iter(), &superblock, is_renewed).await {
                 SuperblockWrite::All => {
                     self.devices.states_recorded.set(states);
                     self.doubt_log();

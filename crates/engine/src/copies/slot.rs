@@ -49,16 +49,17 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Waits for a buffer of an arena whose holders wait for devices.
     ///
     /// # Errors
-    /// `Io` after a minute: late requests may hold all buffers.
+    /// `Io` after [`Core::longest_silence`]: late requests may hold all buffers.
     pub async fn buffer(&self, arena: &Arena, len: Bytes) -> Result<Buf> {
         if let Some(buf) = arena.try_alloc(len) {
             return Ok(buf);
         }
-        let buf = self.within(Deadline::LONGEST, arena.alloc(len)).await;
+        let limit = self.longest_silence();
+        let buf = self.within(limit, arena.alloc(len)).await;
         buf.ok_or_else(|| {
             let late = self.refuse_late().err();
             late.unwrap_or_else(|| {
-                Error::new(ErrorKind::Io, format!("no buffer of {len} for a minute: devices are slow"))
+                Error::new(ErrorKind::Io, format!("no buffer of {len} for {limit}: devices are slow"))
             })
         })
     }

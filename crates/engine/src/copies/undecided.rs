@@ -124,15 +124,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Waits while a condition on a device holds, for at most [`Deadline::LONGEST`]. By then the device has
-    /// answered, or was excluded.
+    /// Waits while a condition on a device holds, for at most [`Core::longest_silence`]. By then the device
+    /// has answered, or was excluded.
     async fn wait_while(&self, is_so: impl Fn() -> bool) {
         let over = async {
             while is_so() && !self.jobs.are_ending() {
                 self.rt.sleep(Deadline::WARMTH).await;
             }
         };
-        let _in_time = self.within(Deadline::LONGEST, over).await;
+        let _in_time = self.within(self.longest_silence(), over).await;
     }
 
     /// Copies the undecided bytes in a range of an extent. Returns false if some remain undecided.

@@ -20,6 +20,9 @@
 //! With two copies, a device without a sign of life for 5 s gets a probe: otherwise an absent device would be
 //! noticed only by the next write. With one copy nothing could be done, and a device may sleep.
 //!
+//! A device that repairs itself (`Device::repair_time`) fails, or becomes `Slow`, later by this time.
+//! Meanwhile its writes wait, and reads with another copy go there after 5 s, as with any device.
+//!
 //! `Slow` counts as current, so nothing depends on the state: the next write of the superblocks records the
 //! change.
 
@@ -82,7 +85,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if member.is_slow() && member.speed.is_idle() {
             self.ask_for_speed(member);
         }
-        if member.speed.tick() {
+        if member.speed.tick(requests.repair_seconds()) {
             self.tell_speed(member);
         }
         if !requests.is_stuck() {
@@ -93,8 +96,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.give_up_stuck(member);
         } else {
             requests.expire(others_answer);
-            if member.set_slow() {
-                tracing::warn!(device = %self.describe(member.id), "device is slow: a request waits for more than 5 s");
+            if requests.is_stuck_beyond_repair() && member.set_slow() {
+                let limit = Deadline::BRIEFEST + member.repair_time();
+                let device = self.describe(member.id);
+                tracing::warn!(%device, "device is slow: a request waits for more than {limit}");
             }
         }
     }
@@ -204,6 +209,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
             member.set_state(DeviceState::Active);
             tracing::info!(device = %self.describe(member.id), "device is as fast as before again");
         }
+    }
+
+    /// Time after which every device has answered or counts as silent.
+    pub fn longest_silence(&self) -> Nanos {
+        let repair_time = self.devices.iter().map(Member::repair_time).max();
+        Deadline::LONGEST + repair_time.unwrap_or(Nanos::ZERO)
     }
 
     /// Like the function [`within`], with the volume's runtime.

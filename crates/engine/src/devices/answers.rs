@@ -1,5 +1,6 @@
 //! Answers within a time: work with a limit, and requests to devices that may never answer.
 
+use super::deadline::TICK;
 use super::{Deadline, Member};
 use crate::{Error, ErrorKind};
 use braid_base::Nanos;
@@ -9,9 +10,6 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
-
-/// Unit of deadlines.
-pub(crate) const TICK: Nanos = Nanos::from_secs(1);
 
 /// Waits for `work` for at most `limit`; returns `None` after the limit. Only for work that may be dropped
 /// half-way.
@@ -45,14 +43,15 @@ pub(crate) async fn watched<R: Runtime, D: Device, T>(
     }
 }
 
-/// Waits for an answer from a device that is not a member yet, with the longest deadline. A task keeps
-/// waiting for a late answer.
+/// Waits for an answer from a device that is not a member yet, with the longest deadline and the repair time
+/// of the device. A task keeps waiting for a late answer.
 ///
 /// # Errors
 /// `Io` with a remedy after the deadline; else the errors of `question`.
 pub(crate) async fn answered<R: Runtime, T: 'static>(
     rt: &R,
     name: &str,
+    repair_time: Nanos,
     question: impl Future<Output = T> + 'static,
 ) -> crate::Result<T> {
     let (answer, arrived) = (Rc::new(Cell::new(None)), Event::default());
@@ -61,12 +60,12 @@ pub(crate) async fn answered<R: Runtime, T: 'static>(
         place.set(Some(question.await));
         told.notify();
     });
-    let in_time = within(rt, Deadline::LONGEST, arrived.wait_for(|| answer.take())).await;
+    let limit = Deadline::LONGEST + repair_time;
+    let in_time = within(rt, limit, arrived.wait_for(|| answer.take())).await;
     in_time.ok_or_else(|| {
         let text = format!(
-            "{name} has not answered for {}: wait for an answer, or detach the device (with two copies of \
-             everything the volume opens without the device)",
-            Deadline::LONGEST
+            "{name} has not answered for {limit}: wait for an answer, or detach the device (with two copies of \
+             everything the volume opens without the device)"
         );
         Error::new(ErrorKind::Io, text)
     })

@@ -1,8 +1,9 @@
 //! A device of the volume: measures and counts requests, skips flushes without a reason, and never trusts the
 //! device again after a failed flush.
 
-use super::requests::{Answer, Deadline, Request, Requests};
+use super::requests::{Answer, Request, Requests};
 use super::speed::Speed;
+use super::{Deadline, TICK};
 use crate::stats::DeviceStats;
 use braid_base::{Bytes, DeviceId, Nanos, NodeId};
 use braid_format::superblock::{DeviceEntry, DeviceState, Layout, Superblock};
@@ -40,6 +41,12 @@ pub(crate) struct Member<D> {
     lost_writes: Cell<bool>,
     /// Set once another opening owns the devices: no more requests are sent.
     is_shut: Cell<bool>,
+    /// Permit for writing the superblock copies: one task at a time.
+    pub superblocks: Semaphore,
+    /// The last superblock written, if its number leaves room for renewals of the lease.
+    renewable: RefCell<Option<Rc<Superblock>>>,
+    /// True while a task renews the lease on the device.
+    pub has_lease: Cell<bool>,
     /// Permit for reading ahead: one run at a time.
     pub ahead: Semaphore,
     /// Time until the device gets no new extents, after the file system beneath was full.
@@ -63,6 +70,7 @@ impl<D: Device> Member<D> {
     /// Creates a member in the state given by its superblock entry.
     pub fn new(id: DeviceId, entry: DeviceEntry, device: Option<Rc<D>>, lacks_all: bool) -> Member<D> {
         let alignment = device.as_ref().map_or(LARGEST_ALIGNMENT, |d| d.geometry().alignment);
+        let repair = device.as_ref().map_or(Nanos::ZERO, |d| d.repair_time());
         let memory_alignment = device.as_ref().map_or(Buf::ALIGNMENT, |d| d.geometry().memory_alignment);
         Member {
             id,
@@ -71,7 +79,7 @@ impl<D: Device> Member<D> {
             lacks_all: Cell::new(lacks_all),
             is_unrecorded: Cell::new(lacks_all),
             device: RefCell::new(device),
-            requests: Rc::default(),
+            requests: Rc::new(Requests::new(repair)),
             speed: Speed::default(),
             alignment,
             memory_alignment: Cell::new(memory_alignment),
@@ -82,6 +90,9 @@ impl<D: Device> Member<D> {
             proved: Cell::new(0),
             lost_writes: Cell::new(false),
             is_shut: Cell::new(false),
+            superblocks: Semaphore::new(1),
+            renewable: RefCell::default(),
+            has_lease: Cell::new(false),
             ahead: Semaphore::new(1),
             full_until: Cell::new(None),
             last_guest: Cell::new(Nanos::ZERO),
@@ -154,7 +165,7 @@ impl<D: Device> Member<D> {
     /// Panics if the device is written to, or owes an answer.
     pub fn release(&self) {
         assert!(!self.is_written() && self.requests.is_idle(), "a device goes once nothing is asked of it");
-        self.requests.renew();
+        self.requests.renew(Nanos::ZERO);
         self.device.replace(None);
     }
 
@@ -162,6 +173,7 @@ impl<D: Device> Member<D> {
     /// `lacks_all` is set if all copies must be rebuilt. Panics like [`Member::release`].
     pub fn renew(&self, device: Rc<D>, lacks_all: bool) {
         self.release();
+        self.requests.renew(device.repair_time());
         self.memory_alignment.set(device.geometry().memory_alignment);
         self.device.replace(Some(device));
         self.lacks_all.set(lacks_all);
@@ -254,6 +266,26 @@ impl<D: Device> Member<D> {
             self.state.set(DeviceState::Slow);
         }
         is_new
+    }
+
+    /// True if other hosts reach the device and its superblocks.
+    pub fn is_shared(&self) -> bool {
+        self.has_superblock() && self.device.borrow().as_ref().is_some_and(|device| device.is_shared())
+    }
+
+    /// The last superblock written, if its number leaves room for renewals of the lease.
+    pub fn renewable(&self) -> Option<Rc<Superblock>> {
+        self.renewable.borrow().clone()
+    }
+
+    /// Notes the superblock just written, if its number leaves room for renewals of the lease.
+    pub fn note_renewable(&self, superblock: Option<Rc<Superblock>>) {
+        self.renewable.replace(superblock);
+    }
+
+    /// Time for which the device may hang and then answer by itself.
+    pub fn repair_time(&self) -> Nanos {
+        TICK * u64::from(self.requests.repair_seconds())
     }
 
     /// Node of the device; none for a missing device or a device of the host.

@@ -2,15 +2,18 @@
 
 mod answers;
 mod buffers;
+mod deadline;
 mod member;
 mod requests;
 mod set;
 mod speed;
 mod superblocks;
 
-pub(crate) use answers::{TICK, answered, finish_abandoned, watched, within};
+pub(crate) use answers::{answered, finish_abandoned, watched, within};
 pub(crate) use buffers::Buffers;
+pub(crate) use deadline::{Deadline, TICK};
 pub(crate) use member::{LARGEST_ALIGNMENT, Member, Timed};
-pub(crate) use requests::Deadline;
 pub(crate) use set::{Devices, Watch};
-pub(crate) use superblocks::{NeededTable, SuperblockWrite, write_new, write_superblocks};
+pub(crate) use superblocks::{
+    NeededTable, RENEWALS, SuperblockWrite, number_next, write_new, write_superblocks,
+};

@@ -9,9 +9,15 @@
 //! files), and answers other requests meanwhile. A discard becomes late only with its device, as reads,
 //! writes and flushes show, or when the volume closes.
 //!
+//! A device that repairs itself may hang and then answer (`Device::repair_time`). Changes of such a device,
+//! and requests without another copy, wait longer by this time. A read with another copy does not: the other
+//! copy answers at once, with the same bytes, and guests need not wait for the repair. Neither does a request
+//! on which nothing depends.
+//!
 //! Time is counted in ticks of the watchdog (`copies/watch.rs`), one per second, without a timer for each
 //! request. If the whole host stands still for a minute, only one tick passes.
 
+use super::{Deadline, TICK};
 use crate::planted::{Bug, planted};
 use braid_base::{Bytes, Nanos, NodeId};
 use braid_runtime::{Buf, Device};
@@ -21,43 +27,6 @@ use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
-
-/// When a request counts as late.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(crate) enum Deadline {
-    /// After 5 s: another current copy has the bytes.
-    Copied,
-    /// After 5 s, even if other devices do not answer: nothing depends on the request, and guests may wait
-    /// for the requesting task.
-    Brief,
-    /// After 60 s: no other copy has the bytes.
-    #[default]
-    Only,
-}
-
-impl Deadline {
-    /// The longest deadline.
-    pub const LONGEST: Nanos = Nanos::from_secs(60);
-    /// The briefest deadline.
-    pub const BRIEFEST: Nanos = Nanos::from_secs(5);
-    /// Limit of the wait for a lock before an extra copy is written. Together with the write's deadline,
-    /// guests wait about as long as for a device.
-    pub const WARMTH: Nanos = Nanos::from_secs(1);
-
-    /// Deadline in seconds; the actual wait may be up to one second longer.
-    pub fn seconds(self) -> u32 {
-        match self {
-            Deadline::Copied | Deadline::Brief => 5,
-            Deadline::Only => 60,
-        }
-    }
-
-    /// Deadline in ticks. A request begun just before a tick has an age of one tick at once, so one more tick
-    /// guarantees the full seconds.
-    fn ticks(self) -> u32 {
-        self.seconds() + 1
-    }
-}
 
 /// Ticks of waiting after which a request is conspicuous: likely to become late.
 const CONSPICUOUS_TICKS: u32 = 3;
@@ -123,6 +92,10 @@ pub(crate) struct Requests {
     /// oldest.
     oldest: Cell<(u64, u32)>,
     is_stuck: Cell<bool>,
+    /// True if the device has been stuck for longer than it may take to repair itself.
+    is_stuck_beyond_repair: Cell<bool>,
+    /// Seconds for which the device may hang and then answer by itself.
+    repair: Cell<u32>,
 }
 
 /// Exchange between a caller and its carrier.
@@ -180,6 +153,22 @@ impl Carrier {
 }
 
 impl Requests {
+    /// Creates the requests of a device that may hang for `repair` and then answer by itself.
+    pub fn new(repair: Nanos) -> Requests {
+        let requests = Requests::default();
+        requests.set_repair_time(repair);
+        requests
+    }
+
+    fn set_repair_time(&self, repair: Nanos) {
+        self.repair.set(repair.0.div_ceil(TICK.0) as u32);
+    }
+
+    /// Seconds for which the device may hang and then answer by itself.
+    pub fn repair_seconds(&self) -> u32 {
+        self.repair.get()
+    }
+
     /// Begins a request to a device.
     #[inline(always)]
     pub fn ask<D: Device>(&self, device: &Rc<D>, request: Request, deadline: Deadline) -> Answer<'_> {
@@ -223,14 +212,15 @@ impl Requests {
     /// True if the device has been late for the longest deadline: new requests fail at once. Each request
     /// would otherwise wait for a minute, and dependent requests for many minutes.
     pub fn is_silent(&self) -> bool {
-        self.late.get() > 0 && self.has_been(self.late_since.get(), Deadline::Only)
+        let limit = self.limit(Deadline::Only, Kind::Change);
+        self.late.get() > 0 && self.has_been(self.late_since.get(), limit)
     }
 
     /// Makes a carrier idle after the device's answer.
     #[inline]
     fn rest(&self, carrier: Carrier) {
         carrier.order.number.set(0);
-        if !self.has_passed(&carrier.order, Deadline::Copied) {
+        if !self.has_been(carrier.order.begun_at.get(), Deadline::Copied.seconds()) {
             self.answered.set(self.answered.get().max(carrier.order.begun_at.get()));
         }
         if let Some(other) = self.spare.replace(Some(carrier)) {
@@ -247,11 +237,12 @@ impl Requests {
     /// request is dropped.
     #[cold]
     fn leave(&self, carrier: Carrier, passed: Deadline) -> io::Error {
+        let seconds = self.limit(passed, carrier.order.kind.get());
         self.orders.borrow_mut().retain(|order| !Rc::ptr_eq(order, &carrier.order));
         if carrier.order.is_sent.get() {
             self.abandoned.borrow_mut().push(carrier);
         }
-        io::Error::new(io::ErrorKind::TimedOut, format!("no answer for {} s", passed.seconds()))
+        io::Error::new(io::ErrorKind::TimedOut, format!("no answer for {seconds} s"))
     }
 
     /// Takes the late requests; a task must [`Requests::finish`] each.
@@ -278,6 +269,11 @@ impl Requests {
     /// has been the oldest for 5 s. A long queue alone does not count.
     pub fn is_stuck(&self) -> bool {
         self.is_stuck.get()
+    }
+
+    /// True if the device was stuck for longer than it may take to repair itself.
+    pub fn is_stuck_beyond_repair(&self) -> bool {
+        self.is_stuck_beyond_repair.get()
     }
 
     /// Tick of the first late request, if the device is late.
@@ -324,12 +320,15 @@ impl Requests {
         self.note_sign();
     }
 
-    /// Drops all carriers: another device takes the place of a device without requests in flight.
-    pub fn renew(&self) {
+    /// Drops all carriers: another device, with this repair time, takes the place of a device without
+    /// requests in flight.
+    pub fn renew(&self, repair: Nanos) {
+        self.set_repair_time(repair);
         self.orders.borrow_mut().clear();
         self.spare.set(None);
         self.idle.borrow_mut().clear();
         self.is_stuck.set(false);
+        self.is_stuck_beyond_repair.set(false);
         self.note_sign();
     }
 
@@ -348,10 +347,13 @@ impl Requests {
         let (before, ticks) = self.oldest.get();
         let ticks = if oldest == before { ticks.saturating_add(1) } else { 0 };
         self.oldest.set((oldest, ticks));
-        self.is_stuck.set(self.late.get() > 0 || oldest > 0 && ticks >= Deadline::Copied.seconds());
+        let (limit, repair, is_late) = (Deadline::Copied.seconds(), self.repair.get(), self.late.get() > 0);
+        self.is_stuck.set(is_late || oldest > 0 && ticks >= limit);
+        let is_long_late = is_late && self.age(self.late_since.get()) >= repair;
+        self.is_stuck_beyond_repair.set(is_long_late || oldest > 0 && ticks >= limit + repair);
     }
 
-    /// True if a write or flush has waited for 5 s: no other copy can answer instead.
+    /// True if a write or flush has waited for 5 s and the repair time: no other copy can answer instead.
     pub fn has_overdue_change(&self) -> bool {
         let is_overdue =
             |order: &Order| order.kind.get() == Kind::Change && self.has_passed(order, Deadline::Copied);
@@ -402,11 +404,25 @@ impl Requests {
     }
 
     fn has_passed(&self, order: &Order, deadline: Deadline) -> bool {
-        self.has_been(order.begun_at.get(), deadline)
+        self.has_been(order.begun_at.get(), self.limit(deadline, order.kind.get()))
     }
 
-    fn has_been(&self, since: u32, deadline: Deadline) -> bool {
-        self.ticks.get().wrapping_sub(since) >= deadline.ticks()
+    /// Seconds after which a request is late.
+    fn limit(&self, deadline: Deadline, kind: Kind) -> u32 {
+        match (deadline, kind) {
+            (Deadline::Brief, _) | (Deadline::Copied, Kind::Read) => deadline.seconds(),
+            _ => deadline.seconds() + self.repair.get(),
+        }
+    }
+
+    /// True if these seconds have passed. A request begun just before a tick has an age of one tick at once,
+    /// so one more tick guarantees the full seconds.
+    fn has_been(&self, since: u32, seconds: u32) -> bool {
+        self.age(since) > seconds
+    }
+
+    fn age(&self, since: u32) -> u32 {
+        self.ticks.get().wrapping_sub(since)
     }
 }
 

@@ -45,6 +45,8 @@ pub(crate) struct Devices<D> {
     pub(crate) notes_dirty_blocks: Cell<bool>,
     pub(crate) repairs: Semaphore,
     pub(crate) watch: Cell<Watch>,
+    /// Set once no lease is renewed any more: the volume closes.
+    pub(crate) leases_end: Cell<bool>,
 }
 
 impl<D> Devices<D> {
@@ -64,6 +66,7 @@ impl<D> Devices<D> {
             states_recorded: Cell::new(0),
             repairs: Semaphore::new(REPAIRS_AT_ONCE),
             watch: Cell::new(Watch::Runs),
+            leases_end: Cell::new(false),
         }
     }
 

@@ -5,7 +5,7 @@
 //! measure exceeds two limits for several seconds in a row: ten times the device's own history, and the worst
 //! case of a sound device of its class. The second limit is needed because a sound disk becomes far more than
 //! ten times slower when scattered requests follow sequential requests. Slow seconds do not enter the
-//! history.
+//! history. A device that repairs itself is given its repair time on top.
 
 use braid_base::{Bytes, DeviceClass, Nanos};
 use braid_policy::Direction;
@@ -72,8 +72,9 @@ impl Speed {
         sum.longest += longest(class, len);
     }
 
-    /// Ends a second. Returns true if the device has become slow, or is no longer slow.
-    pub fn tick(&self) -> bool {
+    /// Ends a second. Returns true if the device has become slow, or is no longer slow. A device becomes slow
+    /// later by the seconds for which the device may repair itself.
+    pub fn tick(&self, repair: u32) -> bool {
         let lately = self.lately.take();
         let mut usual = self.usual.get();
         let (mut took, mut expected, mut longest) = (0.0, 0.0, 0.0);
@@ -95,8 +96,9 @@ impl Speed {
         if is_judged {
             self.times.set(took / expected);
             let contrary = if seems_slow == self.is_slow.get() { 0 } else { self.contrary.get() + 1 };
-            self.contrary.set(contrary % SECONDS);
-            if contrary == SECONDS {
+            let limit = if self.is_slow.get() { SECONDS } else { SECONDS + repair };
+            self.contrary.set(contrary % limit);
+            if contrary == limit {
                 self.is_slow.set(seems_slow);
                 return true;
             }
@@ -133,7 +135,7 @@ mod tests {
             speed.begin();
             speed.end(class, Direction::Read, KIB * 4, Nanos::from_millis(millis), queue);
         }
-        speed.tick()
+        speed.tick(0)
     }
 
     fn with_history() -> Speed {
@@ -186,6 +188,20 @@ mod tests {
             assert!(!second(&speed, DISK, 0, 0, 1));
         }
         assert!(second(&speed, DISK, 1, 1500, 1) && speed.is_slow());
+    }
+
+    #[test]
+    fn slow_seconds_within_the_repair_time_do_not_count() {
+        let speed = with_history();
+        let slow_second = || {
+            for _ in 0..10 {
+                speed.begin();
+                speed.end(DISK, Direction::Read, KIB * 4, Nanos::from_millis(100), 1);
+            }
+            speed.tick(45)
+        };
+        assert!((0..49).all(|_| !slow_second()));
+        assert!(slow_second() && speed.is_slow());
     }
 
     #[test]

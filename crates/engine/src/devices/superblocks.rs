@@ -8,6 +8,12 @@ use braid_format::layout::superblock_offsets;
 use braid_format::superblock::{self, Superblock};
 use braid_runtime::{Buf, Device, Runtime};
 use std::io;
+use std::rc::Rc;
+
+/// Sequence numbers that each change leaves free below its own, for renewals of the lease on shared devices.
+/// Even, as the parity of a sequence number selects a half of the table. A day of renewals; the numbers then
+/// begin again.
+pub(crate) const RENEWALS: u64 = 1 << 16;
 
 /// Outcome of a write of all superblocks.
 pub(crate) enum SuperblockWrite {
@@ -26,17 +32,30 @@ pub(crate) enum NeededTable {
     Before,
 }
 
+/// Gives the superblocks their next sequence number. Returns true if the number leaves room for renewals of
+/// the lease: a device is shared.
+pub(crate) fn number_next<'a, D: Device>(
+    superblock: &mut Superblock,
+    mut members: impl Iterator<Item = &'a Member<D>>,
+) -> bool {
+    let is_renewed = members.any(Member::is_shared);
+    superblock.sequence += if is_renewed { RENEWALS + 1 } else { 1 };
+    is_renewed
+}
+
 /// Writes device tables, then superblocks, to all written devices, and makes them durable. Devices without a
 /// table come last: every device with a table already knows their news.
 ///
 /// With one required copy, a table that cannot be written costs only that copy of the table, if another
 /// device has the table. With two, the device fails: its own table must say when it was excluded. No
-/// superblock is written before one table is complete.
+/// superblock is written before one table is complete. `is_renewed` is the result of [`number_next`].
 pub(crate) async fn write_superblocks<'a, R: Runtime, D: Device>(
     rt: &R,
     members: impl Iterator<Item = &'a Member<D>> + Clone,
     superblock: &Superblock,
+    is_renewed: bool,
 ) -> SuperblockWrite {
+    let renewable = is_renewed.then(|| Rc::new(superblock.clone()));
     let has_table = |member: &&Member<D>| superblock.tables.iter().any(|place| place.device == member.id);
     let written = || members.clone().filter(|member| member.is_written() && member.has_superblock());
     let mut needed = NeededTable::Before;
@@ -55,9 +74,12 @@ pub(crate) async fn write_superblocks<'a, R: Runtime, D: Device>(
                 SuperblockWrite::Failed { device, error, table }
             };
             if !table {
+                // A renewal of the lease may be in flight.
+                let _alone = member.superblocks.acquire(1).await;
                 if let Err(error) = write_copies(superblock, member.id, &write, &flush).await {
                     return failed("superblock", error);
                 }
+                member.note_renewable(renewable.clone());
                 needed = NeededTable::New;
                 continue;
             }

@@ -138,6 +138,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         }
         let known = core.devices.superblock().clone();
         self.set_device(&known, id)?;
+        core.start_leases();
         if !had_cache && core.has_cache_table() {
             core.start_cache_jobs();
         }

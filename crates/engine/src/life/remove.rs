@@ -253,6 +253,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if !member.is_there() {
             return Ok(());
         }
+        // A renewal of the lease may be in flight.
+        let _alone = member.superblocks.acquire(1).await;
         let zeros = buffer(SIZE).await;
         zeros.fill_zero();
         let places: Vec<Bytes> = superblock_offsets(member.entry.size, member.entry.layout);

@@ -106,6 +106,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         core.devices.note_change();
         core.mark_metadata_stale(id);
         core.change_superblock(|_| ()).await?;
+        core.start_leases();
         tracing::info!("{name} is back as {}: its resync begins", core.describe(id));
         core.jobs.wake();
         Ok(id)

@@ -15,6 +15,7 @@ use crate::planted::{Bug, planted};
 use braid_base::{Bytes, DeviceId, ExtentId, NodeId};
 use braid_format::SlotNumber;
 use braid_format::map_page::Entry;
+use braid_format::superblock::DeviceState;
 use braid_policy::Outcome;
 use braid_runtime::{Buf, Device, Mode, Runtime};
 use std::rc::Rc;
@@ -75,6 +76,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
+    /// True if an extent without a second copy may leave its device. If two copies are required, the second
+    /// copy is made first: the target may be a device that has just returned, and may be lost again.
+    fn may_move_alone(&self, home: DeviceId) -> bool {
+        self.shape.copies == 1
+            || self.active_epochs().is_some()
+            || self.member(home).state() == DeviceState::Draining
+    }
+
     /// Begins a migration. `place` is the extent's part of the buffer of the run.
     async fn begin_migration(
         &self,
@@ -83,7 +92,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         place: Option<Buf>,
     ) -> Option<Migrating> {
         let wanted = |entry: &Entry, home: DeviceId, second: Option<DeviceId>| {
-            entry.home != SlotNumber::NONE && home != target && second != Some(target)
+            entry.home != SlotNumber::NONE
+                && home != target
+                && second != Some(target)
+                && (second.is_some() || self.may_move_alone(home))
         };
         let (before, slot) = self.begin_copy(extent, target, wanted).await?;
         // No other task runs between the release of the lock and the next line.

@@ -22,6 +22,7 @@ use crate::journal::{Forgetful, Recovered};
 use crate::{Error, ErrorKind, Recovery, Result};
 use braid_base::{DeviceId, ExtentId};
 use braid_runtime::Device;
+use std::cell::Cell;
 use std::rc::Rc;
 
 /// Highest generation and sequence in the superblocks and tables of all devices found. A number that does not
@@ -55,6 +56,8 @@ pub(crate) struct Attempts {
     pub clean: bool,
     /// True if another daemon may have had the volume open before the first attempt.
     pub may_be_open: bool,
+    /// True if the opening has watched the superblocks, and no other host has renewed its lease.
+    pub watched: Cell<bool>,
     /// Number of readings with contradictory devices, while another daemon may have had the volume open.
     pub readings: u32,
     /// Reason of the last of these refusals.

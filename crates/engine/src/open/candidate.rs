@@ -45,7 +45,9 @@ impl<'a, D: Device> Candidate<'a, D> {
             }
             read.push(*place);
             let (device, place, volume) = (self.device.clone(), *place, self.header.volume);
-            match answered(rt, self.name, async move { read_table(&*device, place, volume).await }).await {
+            let repair_time = device.repair_time();
+            let read = async move { read_table(&*device, place, volume).await };
+            match answered(rt, self.name, repair_time, read).await {
                 Ok(Ok(valid)) => tables.extend(valid),
                 Ok(Err(why)) => problem = Some(why),
                 Err(error) => problem = Some(error.to_string()),
@@ -136,12 +138,12 @@ pub(super) async fn refuse_grown<R: Runtime, D: Device>(
 ) -> Result<Option<Error>> {
     for candidate in found {
         let (device, own, volume) = (device.clone(), name.to_owned(), candidate.header.volume);
-        let tables = candidate.tables().to_vec();
+        let (tables, repair_time) = (candidate.tables().to_vec(), device.repair_time());
         let asked = async move {
             let had = former_size(&*device, &own, volume, &tables).await;
             had.map(|had| (had, device.geometry().size))
         };
-        if let Some((had, has)) = answered(rt, name, asked).await? {
+        if let Some((had, has)) = answered(rt, name, repair_time, asked).await? {
             let text = format!(
                 "{name} has grown: it had {had} as a device of volume '{}', and has {has}, and its \
                  superblocks are at its former end; restore its size (nothing was changed)",

@@ -2,7 +2,7 @@
 
 use super::Highest;
 use crate::core::Core;
-use crate::devices::{Member, SuperblockWrite, write_superblocks};
+use crate::devices::{Member, SuperblockWrite, number_next, write_superblocks};
 use crate::journal::is_journal_lost;
 use crate::map::State;
 use crate::planted::{Bug, planted};
@@ -114,14 +114,14 @@ pub(crate) async fn enter<R: Runtime, D: Device>(
     };
     for &phase in phases {
         superblock.phase = phase;
-        superblock.sequence += 1;
+        let is_renewed = number_next(superblock, members.iter());
         let epoch = superblock.epoch;
         for (entry, member) in superblock.devices.iter_mut().zip(members) {
             if phase == Phase::Open && member.is_in_step() {
                 entry.in_step = epoch;
             }
         }
-        let written = write_superblocks(rt, members.iter(), superblock).await;
+        let written = write_superblocks(rt, members.iter(), superblock, is_renewed).await;
         if let SuperblockWrite::Failed { device, error, .. } = written {
             return Err((device, error));
         }

@@ -177,5 +177,6 @@ pub(crate) async fn ask_superblock<R: Runtime, D: Device>(
     name: &str,
 ) -> Result<FoundSuperblock> {
     let (device, own) = (device.clone(), name.to_owned());
-    answered(rt, name, async move { read_superblock(&*device, &own).await }).await?
+    let repair_time = device.repair_time();
+    answered(rt, name, repair_time, async move { read_superblock(&*device, &own).await }).await?
 }

@@ -10,6 +10,7 @@ use crate::copies::{BlockSlots, WriteBacks};
 use crate::core::Core;
 use crate::devices::{Buffers, Devices, Member, watched};
 use crate::epochs::{self, Adopted, Epochs};
+use crate::fence::lease::refuse_served;
 use crate::fence::{BETWEEN_READINGS, Fence, Noted, READINGS, TAKEOVER, may_be_open, may_change};
 use crate::jobs::Jobs;
 use crate::journal::{DirtySpans, refuse_dirty};
@@ -61,8 +62,13 @@ pub struct OpenOptions {
     pub owner: u64,
     /// The caller's last note of the volume ([`crate::Volume::noted`]), or an empty note; none if no other
     /// host can reach the devices. If the volume is in use by another opening than the note's, the opening
-    /// takes 2 s more. A recovery does not wait: later writes of other daemons are discarded.
+    /// takes 2 s more, and with a shared device (`Device::is_shared`) 5 s before that, to see whether the
+    /// other opening lives. A recovery does not wait: later writes of other daemons are discarded.
     pub noted: Option<Noted>,
+    /// Opens the volume although another host may serve it: the opening does not watch for the lease of the
+    /// other host, and takes the devices over at once. A living owner is fenced: within a second nothing of
+    /// it is acknowledged or written any more. Unflushed writes of its guests may be lost.
+    pub take_over: bool,
     /// The adopted disk, if the volume has one.
     pub adopted: Option<AdoptedDisk>,
     /// Memory that outlives this process. A log there keeps acknowledged, unflushed changes for the next
@@ -100,6 +106,7 @@ impl OpenOptions {
             recover: false,
             owner: 0,
             noted: None,
+            take_over: false,
             adopted: None,
             memory: None,
         }
@@ -172,6 +179,12 @@ async fn attempt<R: Runtime, D: Device>(
     let members = Member::all(&superblock, devices, &anew);
     let known = superblock.adopted().map(|disk| superblock.devices[disk.index()].uuid);
     let is_vouched = known.zip(*adopted).is_some_and(|(uuid, disk)| adopted::is_vouched(uuid, disk.identity));
+    let is_elsewhere = attempts.taken_over.is_none() && may_be_open(&superblock, options.noted);
+    if is_elsewhere && !options.take_over && !attempts.watched.get() && members.iter().any(Member::is_shared)
+    {
+        watched(rt, &members, refuse_served(rt, &members, &superblock.name)).await?;
+        attempts.watched.set(true);
+    }
     let look = adopted::look_at(&members, &superblock, clean, &lately, is_vouched);
     let disk = watched(rt, &members, look).await?;
     let dirty_spans = watched(rt, &members, DirtySpans::load(&members, &superblock)).await?;
@@ -350,6 +363,7 @@ async fn attempt<R: Runtime, D: Device>(
     }
     core.start_watch();
     core.start_fence();
+    core.start_leases();
     let begun: Result<()> = async {
         if options.noted.is_some() {
             // Another opening may have begun at the same time.
@@ -370,6 +384,7 @@ async fn attempt<R: Runtime, D: Device>(
     .await;
     if let Err(error) = begun {
         core.jobs.stop();
+        core.end_leases().await;
         core.end_watch().await;
         return Err(error.into());
     }
