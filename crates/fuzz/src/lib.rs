@@ -14,6 +14,7 @@ mod disk;
 mod door;
 mod file_systems;
 mod mutate;
+mod remote;
 mod text;
 mod tls;
 mod trace;
@@ -67,6 +68,13 @@ pub const TARGETS: &[Target] = &[
     Target { name: "volume", run: volume::open, valid: volume::damages, tries: 300 },
     Target { name: "nbd_handshake", run: door::nbd_handshake, valid: door::handshakes, tries: 100_000 },
     Target { name: "nbd_request", run: door::nbd_request, valid: door::requests, tries: 200_000 },
+    Target {
+        name: "nbd_server_handshake",
+        run: remote::nbd_server_handshake,
+        valid: remote::server_handshakes,
+        tries: 100_000,
+    },
+    Target { name: "nbd_reply", run: remote::nbd_reply, valid: remote::replies, tries: 100_000 },
     Target { name: "nbd_tls", run: tls::stranger, valid: tls::hellos, tries: 3_000 },
     Target { name: "fuse_request", run: door::fuse_request, valid: door::fuse_requests, tries: 200_000 },
     Target { name: "vhost_request", run: vhost::request, valid: vhost::requests, tries: 20_000 },

@@ -132,6 +132,8 @@ targets!(
     volume,
     nbd_handshake,
     nbd_request,
+    nbd_server_handshake,
+    nbd_reply,
     nbd_tls,
     fuse_request,
     vhost_request,

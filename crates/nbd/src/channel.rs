@@ -1,22 +1,22 @@
-//! The bytes between a client and its connection: a socket, plain or with TLS over it.
+//! The bytes of a connection: a socket, plain or with TLS over it. For a server and for a client.
 //!
 //! As a socket, a channel never waits by itself: it receives or sends what is possible now. In plain, a call
 //! is one system call, as without this file.
 
-use crate::tls::{Layer, Tls, names_in, printable};
+use crate::tls::{Layer, names_in, printable};
 use braid_base::Nanos;
 use braid_runtime::Runtime;
 use braid_uring::{Ring, Stream};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::io::{self, ErrorKind, IoSlice};
 
-/// A connected client.
+/// A connection to a client or to a server.
 pub struct Channel {
     stream: Stream,
     tls: OnceCell<RefCell<Layer>>,
-    /// Names in the client's certificate.
+    /// Names in the certificate of the other side.
     names: OnceCell<Vec<String>>,
-    /// The client is gone: encrypted bytes that wait are dropped.
+    /// The other side is gone: encrypted bytes that wait are dropped.
     abandoned: Cell<bool>,
 }
 
@@ -31,10 +31,9 @@ impl Channel {
     /// processor time of each step.
     ///
     /// # Errors
-    /// If the client has no valid certificate, breaks the protocol, or ends. The client gets the reason, if
-    /// the socket takes it at once.
-    pub async fn secure(&self, ring: &Ring, tls: &Tls, worked: impl Fn(Nanos)) -> io::Result<()> {
-        let layer = tls.layer()?;
+    /// If the other side has no valid certificate, breaks the protocol, or ends. The other side gets the
+    /// reason, if the socket takes it at once.
+    pub async fn secure(&self, ring: &Ring, layer: Layer, worked: impl Fn(Nanos)) -> io::Result<()> {
         let layer = self.tls.get_or_init(|| RefCell::new(layer));
         loop {
             self.send_all(&[]).await?;
@@ -53,12 +52,12 @@ impl Channel {
             worked(ring.now().saturating_sub(start));
             advanced.inspect_err(|_| self.tell_reason(&mut layer))?;
         }
-        let names = layer.borrow().client().map(|certificate| names_in(certificate));
+        let names = layer.borrow().peer().map(|certificate| names_in(certificate));
         self.names.get_or_init(|| names.unwrap_or_default());
         Ok(())
     }
 
-    /// Names in the client's certificate. Empty in plain.
+    /// Names in the certificate of the other side. Empty in plain.
     pub fn names(&self) -> &[String] {
         self.names.get().map_or(&[], Vec::as_slice)
     }
@@ -76,7 +75,7 @@ impl Channel {
     ///
     /// # Errors
     /// `UnexpectedEof` if the socket ends within TLS without an announcement, `InvalidData` if the bytes are
-    /// not the client's.
+    /// not from the other side.
     pub fn try_recv(&self, into: &mut [u8]) -> io::Result<Option<usize>> {
         let Some(layer) = self.tls.get() else { return self.stream.try_recv(into) };
         let mut layer = layer.borrow_mut();
@@ -163,8 +162,8 @@ impl Channel {
         self.abandoned.set(true);
     }
 
-    /// Announces the end to the client within TLS, if the socket takes the announcement now. Nothing is sent
-    /// afterwards.
+    /// Announces the end to the other side within TLS, if the socket takes the announcement now. Nothing is
+    /// sent afterwards.
     pub fn announce_end(&self) {
         if let Some(layer) = self.tls.get().filter(|_| !self.abandoned.get()) {
             let mut layer = layer.borrow_mut();
@@ -177,16 +176,21 @@ impl Channel {
     pub fn close(&self) {
         self.announce_end();
         // Fails if the other side has closed already, with the same result.
-        let _ = self.stream.shutdown();
+        let _ = self.stream.finish();
     }
 
-    /// Sends the reason for an end, if the socket takes the reason at once: nobody waits for a client that
-    /// broke the protocol or is gone.
+    /// Ends the connection at once, as [`Stream::reset`]: nothing more reaches the other side.
+    pub fn reset(&self) {
+        self.stream.reset();
+    }
+
+    /// Sends the reason for an end, if the socket takes the reason at once: nobody waits for a broken
+    /// connection.
     fn tell_reason(&self, layer: &mut Layer) {
         let _ = layer.flush(&|slices| self.stream.try_send(slices));
     }
 }
 
 fn ended_early() -> io::Error {
-    io::Error::new(ErrorKind::UnexpectedEof, "the client ended the connection without an announcement")
+    io::Error::new(ErrorKind::UnexpectedEof, "the other side ended the connection without an announcement")
 }

@@ -158,7 +158,7 @@ async fn secure(
         let problem = "plain bytes came behind NBD_OPT_STARTTLS: somebody on the network may have added them";
         return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
     }
-    channel.secure(ring, tls, |cost| pace.charge(ring.now(), cost)).await?;
+    channel.secure(ring, tls.layer()?, |cost| pace.charge(ring.now(), cost)).await?;
     let access = tls.access(&facts.name, channel.names());
     Ok(Some(Newcomer { channel: channel.clone(), progress: Progress::Secured(zeroes, access) }))
 }

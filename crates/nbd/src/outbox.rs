@@ -3,18 +3,14 @@
 //! The queue is bounded: it holds at most one last part of every request, and further parts wait for room.
 //! Heads and payloads go to the kernel without a copy.
 
+use crate::gather::{Message, Send, gather};
 use crate::memory::Held;
 use crate::request::PIECE;
 use crate::wire::Head;
 use braid_runtime::{Buf, Event};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::collections::vec_deque::Iter;
-use std::io::{self, IoSlice};
-
-/// Largest number of replies in one call of the kernel: 128 slices, below the kernel's 1024, and a stack of
-/// 64 small frames, see [`gather`].
-const BATCH: usize = 64;
+use std::io;
 
 /// Largest number of waiting parts beyond each request's last part.
 const EXTRA_PARTS: usize = 64;
@@ -49,9 +45,6 @@ pub enum Sent {
     /// The client must read first.
     Blocked,
 }
-
-/// Hands slices to a socket. Returns the number of bytes taken, `None` if the socket takes nothing now.
-pub type Send<'a> = &'a dyn Fn(&[IoSlice]) -> io::Result<Option<usize>>;
 
 /// Queue of one connection.
 #[derive(Default)]
@@ -102,7 +95,7 @@ impl Outbox {
     pub fn send(&self, send: Send<'_>) -> (usize, io::Result<Sent>) {
         let mut ended = 0;
         while !self.is_empty() {
-            let sent = gather(self.queue.borrow().iter(), self.started.get(), None, send);
+            let sent = gather(self.queue.borrow().iter(), self.started.get(), send);
             match sent {
                 Ok(Some(bytes)) => ended += self.advance(bytes),
                 Ok(None) => return (ended, Ok(Sent::Blocked)),
@@ -149,50 +142,14 @@ impl Reply {
     }
 }
 
-/// Slices of all replies up to one reply, as a list on the stack.
-struct Gathered<'a> {
-    slices: [&'a [u8]; 2],
-    before: Option<&'a Gathered<'a>>,
-    count: usize,
-}
-
-/// Calls `send` with the slices of up to [`BATCH`] replies, without their first `skip` bytes.
-///
-/// A buffer shows its bytes to a closure only. Each reply is therefore a frame on the stack, cheaper than a
-/// copy of 4 KiB and without an allocation.
-fn gather(
-    mut replies: Iter<'_, Reply>,
-    skip: usize,
-    before: Option<&Gathered<'_>>,
-    send: Send<'_>,
-) -> io::Result<Option<usize>> {
-    let count = before.map_or(0, |before| before.count);
-    let Some(reply) = (count < BATCH).then(|| replies.next()).flatten() else {
-        return send_gathered(before, send);
-    };
-    let head = reply.head.as_bytes();
-    let with_payload = |payload: &[u8]| {
-        let (head_skip, payload_skip) = (skip.min(head.len()), skip.saturating_sub(head.len()));
-        let slices = [&head[head_skip..], &payload[payload_skip..]];
-        gather(replies, 0, Some(&Gathered { slices, before, count: count + 1 }), send)
-    };
-    match reply.payload.as_ref().map(|held| &held.buf) {
-        Some(buf) => Buf::with_bytes(buf, with_payload),
-        None => with_payload(&[]),
+impl Message for Reply {
+    fn head(&self) -> &[u8] {
+        self.head.as_bytes()
     }
-}
 
-fn send_gathered(last: Option<&Gathered<'_>>, send: Send<'_>) -> io::Result<Option<usize>> {
-    let mut slices = [IoSlice::new(&[]); BATCH * 2];
-    let mut first = slices.len();
-    let newest_first = std::iter::successors(last, |gathered| gathered.before);
-    for slice in newest_first.flat_map(|gathered| gathered.slices.into_iter().rev()) {
-        if !slice.is_empty() {
-            first -= 1;
-            slices[first] = IoSlice::new(slice);
-        }
+    fn payload(&self) -> Option<&Buf> {
+        self.payload.as_ref().map(|held| &held.buf)
     }
-    send(&slices[first..])
 }
 
 #[cfg(test)]
@@ -201,6 +158,7 @@ mod tests {
     use crate::memory::Memory;
     use braid_base::{Bytes, MIB, Rng};
     use braid_runtime::Arena;
+    use std::io::IoSlice;
 
     /// Replies with and without payload, and their bytes.
     fn replies(rng: &mut Rng, count: u64) -> (Outbox, Vec<u8>) {

@@ -3,9 +3,11 @@
 //!
 //! After the protocol document of the NetworkBlockDevice project ("fixed newstyle" negotiation, simple and
 //! structured replies). Everything is big-endian. Nothing here does I/O or keeps state. Decoding any bytes
-//! gives a value, never a panic. The messages of the negotiation are in [`options`].
+//! gives a value, never a panic. The messages of the negotiation are in [`options`], the heads of replies as
+//! a client reads them in [`replies`].
 
 pub mod options;
+pub mod replies;
 
 /// The first eight bytes of a server.
 pub const NBDMAGIC: u64 = 0x4e42_444d_4147_4943;
@@ -78,7 +80,9 @@ pub const NBD_REPLY_TYPE_OFFSET_HOLE: u16 = 2;
 /// A part with extents of one metadata context.
 pub const NBD_REPLY_TYPE_BLOCK_STATUS: u16 = 5;
 /// The request failed.
-pub const NBD_REPLY_TYPE_ERROR: u16 = (1 << 15) | 1;
+pub const NBD_REPLY_TYPE_ERROR: u16 = NBD_REPLY_TYPE_ERROR_BIT | 1;
+/// Set in the types of all error parts.
+pub const NBD_REPLY_TYPE_ERROR_BIT: u16 = 1 << 15;
 
 /// `base:allocation`: takes no room.
 pub const NBD_STATE_HOLE: u32 = 1 << 0;
@@ -89,6 +93,8 @@ pub const NBD_STATE_ZERO: u32 = 1 << 1;
 pub const NBD_EPERM: u32 = 1;
 /// A device failed.
 pub const NBD_EIO: u32 = 5;
+/// The server lacks memory.
+pub const NBD_ENOMEM: u32 = 12;
 /// The request is wrong.
 pub const NBD_EINVAL: u32 = 22;
 /// No room, or a write beyond the end.

@@ -9,7 +9,9 @@
 //! Features that the kernel refuses are listed by [`Ring::fallbacks`].
 
 mod beneath;
+mod blocking;
 mod command;
+mod connect;
 mod content;
 mod doorbell;
 mod file;
@@ -32,6 +34,8 @@ mod signals;
 mod stream;
 
 pub use beneath::path_beneath;
+pub use blocking::run_blocking;
+pub use connect::{ConnectLimits, Destination};
 pub use content::{Content, Usage, content};
 pub use doorbell::Doorbell;
 pub use file::{FileDevice, Flush};

@@ -64,6 +64,16 @@ impl ShortPath {
 /// As [`UnixStream::connect`]; `ConnectionRefused` also if the listening process has ended; `InvalidInput` if
 /// the last name alone is too long; `WouldBlock` if the queue of the listener is full for five seconds.
 pub fn connect_unix(path: &Path) -> io::Result<UnixStream> {
+    let stream = connect_unix_of_any(path)?;
+    match process_of(&stream) {
+        Some(listener) if has_ended(listener) => Err(io::ErrorKind::ConnectionRefused.into()),
+        _ => Ok(stream),
+    }
+}
+
+/// As [`connect_unix`], for a server of any kind: the process that began to listen may have ended, and have
+/// left the socket to a child.
+pub(crate) fn connect_unix_of_any(path: &Path) -> io::Result<UnixStream> {
     let short = ShortPath::of(path)?;
     let address = SocketAddrUnix::new(short.path())?;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
@@ -71,11 +81,7 @@ pub fn connect_unix(path: &Path) -> io::Result<UnixStream> {
     connect(&socket, &address)?;
     drop(short);
     set_socket_timeout(&socket, Timeout::Send, None)?;
-    let stream = UnixStream::from(socket);
-    match process_of(&stream) {
-        Some(listener) if has_ended(listener) => Err(io::ErrorKind::ConnectionRefused.into()),
-        _ => Ok(stream),
-    }
+    Ok(UnixStream::from(socket))
 }
 
 /// How long to wait for a place in the queue of a listener: a process that is stopped accepts no connection.

@@ -6,7 +6,8 @@
 use crate::Ring;
 use crate::peer::process_of;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, recv, sendmsg};
+use rustix::net::sockopt::set_socket_linger;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, connect_unspec, recv, sendmsg};
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -144,6 +145,23 @@ impl Stream {
             }
         }
         Ok(())
+    }
+
+    /// Ends the connection at once: bytes that the other host has not received are dropped. Wakes the waiting
+    /// tasks on both sides.
+    pub fn reset(&self) {
+        // A Unix socket has no unsent bytes, and refuses. Both calls fail if the other side was faster.
+        let _ = connect_unspec(&self.socket);
+        let _ = self.shutdown();
+    }
+
+    /// Ends the connection after the bytes that wait to be sent. Wakes the waiting tasks on both sides.
+    ///
+    /// # Errors
+    /// As [`Stream::shutdown`].
+    pub fn finish(&self) -> io::Result<()> {
+        set_socket_linger(&self.socket, None)?;
+        self.shutdown()
     }
 
     /// Ends the connection in both directions, and wakes the waiting tasks on both sides.

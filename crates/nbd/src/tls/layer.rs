@@ -4,11 +4,10 @@
 //! Memory is bounded. Received bytes wait in a buffer of [`WIRE`] bytes, and rustls holds at most one record
 //! beside them. Bytes to send wait up to [`UNSENT`] bytes, then [`Layer::write`] takes nothing more.
 
-use crate::outbox::Send;
-use rustls::ServerConnection;
+use crate::gather::Send;
+use rustls::Connection;
 use rustls::pki_types::CertificateDer;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
-use std::sync::Arc;
 
 /// Room for received bytes: two records of the largest size, or seven writes of 4 KiB. One receive fills it.
 const WIRE: usize = 32 << 10;
@@ -17,29 +16,26 @@ const WIRE: usize = 32 << 10;
 /// in the processor's cache between encryption and sending.
 const UNSENT: usize = 64 << 10;
 
-/// One side of a TLS connection: the server's.
+/// One side of a TLS connection: the server's, or the client's.
 pub struct Layer {
-    connection: ServerConnection,
+    connection: Connection,
     /// Received bytes, from `start` to `end` not taken by `connection` yet.
     wire: Box<[u8]>,
     start: usize,
     end: usize,
-    /// The client has announced the end: later bytes are dropped.
+    /// The other side has announced the end: later bytes are dropped.
     ended: bool,
     /// The first error: every later call repeats the error.
     failure: Option<rustls::Error>,
 }
 
 impl Layer {
-    /// Starts the server's side of a handshake.
-    ///
-    /// # Errors
-    /// If the configuration does not fit itself.
-    pub fn new(config: Arc<rustls::ServerConfig>) -> Result<Layer, rustls::Error> {
-        let mut connection = ServerConnection::new(config)?;
+    /// Starts a handshake of this side.
+    pub fn new(connection: impl Into<Connection>) -> Layer {
+        let mut connection = connection.into();
         connection.set_buffer_limit(Some(UNSENT));
         let wire = vec![0; WIRE].into_boxed_slice();
-        Ok(Layer { connection, wire, start: 0, end: 0, ended: false, failure: None })
+        Layer { connection, wire, start: 0, end: 0, ended: false, failure: None }
     }
 
     /// True until both sides may send data.
@@ -47,8 +43,8 @@ impl Layer {
         self.connection.is_handshaking()
     }
 
-    /// Certificate of the client, checked against the authority. `None` before the end of the handshake.
-    pub fn client(&self) -> Option<&CertificateDer<'static>> {
+    /// Certificate of the other side, checked against the authority. `None` before the end of the handshake.
+    pub fn peer(&self) -> Option<&CertificateDer<'static>> {
         self.connection.peer_certificates()?.first()
     }
 
@@ -68,21 +64,21 @@ impl Layer {
     /// Continues the handshake with the received bytes.
     ///
     /// # Errors
-    /// `InvalidData` if the client breaks the protocol, or has no valid certificate. The reason for the
-    /// client waits to be sent. `UnexpectedEof` if the client gives up.
+    /// `InvalidData` if the other side breaks the protocol, or has no valid certificate. The reason for the
+    /// other side waits to be sent. `UnexpectedEof` if the other side gives up.
     pub fn advance(&mut self) -> io::Result<()> {
         while self.connection.is_handshaking() && self.take_some()? {}
         match self.ended && self.connection.is_handshaking() {
-            true => Err(io::Error::new(ErrorKind::UnexpectedEof, "the client ended the TLS handshake")),
+            true => Err(io::Error::new(ErrorKind::UnexpectedEof, "the other side ended the TLS handshake")),
             false => Ok(()),
         }
     }
 
     /// Decrypts received bytes into `into`, as many as fit. `None` if bytes of the network are missing,
-    /// `Some(0)` at the end that the client has announced (or if `into` has no room).
+    /// `Some(0)` at the announced end (or if `into` has no room).
     ///
     /// # Errors
-    /// `InvalidData` for bytes that are not the client's.
+    /// `InvalidData` for bytes that are not from the other side.
     pub fn read(&mut self, into: &mut [u8]) -> io::Result<Option<usize>> {
         if into.is_empty() {
             return Ok(Some(0));
@@ -133,7 +129,7 @@ impl Layer {
         Ok(true)
     }
 
-    /// Announces the end to the client. Nothing can be written afterwards.
+    /// Announces the end to the other side. Nothing can be written afterwards.
     pub fn end(&mut self) {
         self.connection.send_close_notify();
     }

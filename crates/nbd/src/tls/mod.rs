@@ -16,7 +16,7 @@ use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
-use rustls::{RootCertStore, ServerConfig as RustlsConfig};
+use rustls::{RootCertStore, ServerConfig as RustlsConfig, ServerConnection};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -98,9 +98,10 @@ impl Tls {
     /// Starts the server's side of a connection.
     ///
     /// # Errors
-    /// If the system has no random numbers.
+    /// If the system has no random numbers, or the configuration does not fit itself.
     pub fn layer(&self) -> std::io::Result<Layer> {
-        Layer::new(self.config.clone()).map_err(std::io::Error::other)
+        let connection = ServerConnection::new(self.config.clone()).map_err(std::io::Error::other)?;
+        Ok(Layer::new(connection))
     }
 
     /// Rights of a client with this certificate at `export`.

@@ -2,6 +2,9 @@
 
 use super::{IHAVEOPT, NBD_OPTION_REPLY_MAGIC, NBDMAGIC, split_u16, split_u32, split_u64};
 
+/// Marks oldstyle negotiation, in the place of [`IHAVEOPT`].
+pub const OLDSTYLE_MAGIC: u64 = 0x0000_4202_8186_1253;
+
 /// Server and client: even unknown options are answered.
 pub const NBD_FLAG_FIXED_NEWSTYLE: u16 = 1 << 0;
 /// Server and client: no 124 zeros after the answer to NBD_OPT_EXPORT_NAME.
@@ -40,10 +43,16 @@ pub const NBD_REP_ERR_UNSUP: u32 = (1 << 31) | 1;
 pub const NBD_REP_ERR_POLICY: u32 = (1 << 31) | 2;
 /// The option's content makes no sense.
 pub const NBD_REP_ERR_INVALID: u32 = (1 << 31) | 3;
+/// The server's platform, or its build, lacks the option.
+pub const NBD_REP_ERR_PLATFORM: u32 = (1 << 31) | 4;
 /// TLS must begin first.
 pub const NBD_REP_ERR_TLS_REQD: u32 = (1 << 31) | 5;
 /// No export has the name.
 pub const NBD_REP_ERR_UNKNOWN: u32 = (1 << 31) | 6;
+/// The server is about to stop.
+pub const NBD_REP_ERR_SHUTDOWN: u32 = (1 << 31) | 7;
+/// The client must ask for NBD_INFO_BLOCK_SIZE.
+pub const NBD_REP_ERR_BLOCK_SIZE_REQD: u32 = (1 << 31) | 8;
 /// The option exceeds the server's limit.
 pub const NBD_REP_ERR_TOO_BIG: u32 = (1 << 31) | 9;
 
@@ -61,6 +70,128 @@ pub fn greeting() -> [u8; 18] {
     bytes[8..16].copy_from_slice(&IHAVEOPT.to_be_bytes());
     bytes[16..].copy_from_slice(&(NBD_FLAG_FIXED_NEWSTYLE | NBD_FLAG_NO_ZEROES).to_be_bytes());
     bytes
+}
+
+/// First bytes of a server, as a client reads them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Greeting {
+    /// Newstyle negotiation, with the flags of the server (NBD_FLAG_FIXED_NEWSTYLE, NBD_FLAG_NO_ZEROES).
+    Newstyle(u16),
+    /// Oldstyle negotiation: the server of the protocol's first decade names its export unasked.
+    Oldstyle,
+    /// Another protocol.
+    Foreign,
+}
+
+impl Greeting {
+    /// Bytes of a greeting.
+    pub const LEN: usize = 18;
+
+    /// Reads the greeting of a server.
+    pub fn decode(bytes: &[u8; Greeting::LEN]) -> Greeting {
+        let fields = split_u64(bytes).and_then(|(first, rest)| {
+            let (second, rest) = split_u64(rest)?;
+            let (flags, _) = split_u16(rest)?;
+            Some((first, second, flags))
+        });
+        match fields {
+            Some((NBDMAGIC, IHAVEOPT, flags)) => Greeting::Newstyle(flags),
+            Some((NBDMAGIC, OLDSTYLE_MAGIC, _)) => Greeting::Oldstyle,
+            _ => Greeting::Foreign,
+        }
+    }
+}
+
+/// The head of an answer to an option; `len` bytes of content follow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OptionReplyHead {
+    /// NBD_OPT_… of the option.
+    pub option: u32,
+    /// NBD_REP_….
+    pub reply: u32,
+    /// Bytes of content.
+    pub len: u32,
+}
+
+impl OptionReplyHead {
+    /// Bytes of an answer's head.
+    pub const LEN: usize = 20;
+
+    /// Reads an answer's head; `None` if the magic number is wrong.
+    pub fn decode(bytes: &[u8; OptionReplyHead::LEN]) -> Option<OptionReplyHead> {
+        let (magic, rest) = split_u64(bytes)?;
+        let (option, rest) = split_u32(rest)?;
+        let (reply, rest) = split_u32(rest)?;
+        let (len, _) = split_u32(rest)?;
+        (magic == NBD_OPTION_REPLY_MAGIC).then_some(OptionReplyHead { option, reply, len })
+    }
+}
+
+/// The content of NBD_REP_INFO.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fact {
+    /// NBD_INFO_EXPORT.
+    Export {
+        /// Size of the export in bytes.
+        size: u64,
+        /// NBD_FLAG_….
+        flags: u16,
+    },
+    /// NBD_INFO_BLOCK_SIZE, in bytes.
+    BlockSize {
+        /// Offsets and lengths are multiples of this value.
+        minimum: u32,
+        /// Request size with the least cost.
+        preferred: u32,
+        /// Largest payload of a request; `u32::MAX` is no limit.
+        maximum: u32,
+    },
+    /// A fact of no use here.
+    Unknown(u16),
+}
+
+impl Fact {
+    /// Reads the content of NBD_REP_INFO; `None` if its length does not fit its type.
+    pub fn decode(content: &[u8]) -> Option<Fact> {
+        let (kind, rest) = split_u16(content)?;
+        let (info, rest) = match kind {
+            NBD_INFO_EXPORT => {
+                let (size, rest) = split_u64(rest)?;
+                let (flags, rest) = split_u16(rest)?;
+                (Fact::Export { size, flags }, rest)
+            }
+            NBD_INFO_BLOCK_SIZE => {
+                let (minimum, rest) = split_u32(rest)?;
+                let (preferred, rest) = split_u32(rest)?;
+                let (maximum, rest) = split_u32(rest)?;
+                (Fact::BlockSize { minimum, preferred, maximum }, rest)
+            }
+            _ => return Some(Fact::Unknown(kind)),
+        };
+        rest.is_empty().then_some(info)
+    }
+}
+
+/// The answer to NBD_OPT_EXPORT_NAME without its zeros.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ExportNameReply {
+    /// Size of the export in bytes.
+    pub size: u64,
+    /// NBD_FLAG_….
+    pub flags: u16,
+}
+
+impl ExportNameReply {
+    /// Bytes of the answer.
+    pub const LEN: usize = 10;
+    /// Zeros after the answer, unless both sides have NBD_FLAG_NO_ZEROES.
+    pub const ZEROES: usize = 124;
+
+    /// Reads the answer.
+    pub fn decode(bytes: &[u8; ExportNameReply::LEN]) -> ExportNameReply {
+        let [size @ .., high, low] = *bytes;
+        ExportNameReply { size: u64::from_be_bytes(size), flags: u16::from_be_bytes([high, low]) }
+    }
 }
 
 /// The head of an option; `len` bytes of content follow.
@@ -110,6 +241,16 @@ impl<'a> InfoQuery<'a> {
         let (name, rest) = split_string(content)?;
         let (count, wanted) = split_u16(rest)?;
         (wanted.len() == usize::from(count) * 2).then_some(InfoQuery { name, wanted })
+    }
+
+    /// Encodes the content as a client does: the export, and the facts asked for.
+    pub fn encode(name: &[u8], wanted: &[u16]) -> Vec<u8> {
+        let mut content = Vec::with_capacity(6 + name.len() + wanted.len() * 2);
+        content.extend((name.len() as u32).to_be_bytes());
+        content.extend(name);
+        content.extend((wanted.len() as u16).to_be_bytes());
+        wanted.iter().for_each(|info| content.extend(info.to_be_bytes()));
+        content
     }
 
     /// True if the client asks for a fact (NBD_INFO_…).
@@ -219,6 +360,43 @@ mod tests {
             query.wants(NBD_INFO_BLOCK_SIZE) && query.wants(NBD_INFO_NAME) && !query.wants(NBD_INFO_EXPORT)
         );
         assert_eq!(InfoQuery::decode(&content[..content.len() - 1]), None);
+    }
+
+    #[test]
+    fn info_query_is_decoded_as_encoded() {
+        let content = InfoQuery::encode(b"vol", &[NBD_INFO_BLOCK_SIZE]);
+        let query = InfoQuery::decode(&content).unwrap();
+        assert_eq!(query.name, b"vol");
+        assert!(query.wants(NBD_INFO_BLOCK_SIZE) && !query.wants(NBD_INFO_NAME));
+    }
+
+    #[test]
+    fn greeting_names_the_style_of_negotiation() {
+        let flags = NBD_FLAG_FIXED_NEWSTYLE | NBD_FLAG_NO_ZEROES;
+        assert_eq!(Greeting::decode(&greeting()), Greeting::Newstyle(flags));
+        let mut old = greeting();
+        old[8..16].copy_from_slice(&OLDSTYLE_MAGIC.to_be_bytes());
+        assert_eq!(Greeting::decode(&old), Greeting::Oldstyle);
+        assert_eq!(Greeting::decode(b"SSH-2.0-OpenSSH_9."), Greeting::Foreign);
+    }
+
+    #[test]
+    fn answers_are_decoded_as_encoded() {
+        let mut bytes = Vec::new();
+        let sizes = [512u32, 4096, 1 << 20].map(u32::to_be_bytes);
+        let [minimum, preferred, maximum] = &sizes;
+        let content: [&[u8]; 4] = [&NBD_INFO_BLOCK_SIZE.to_be_bytes(), minimum, preferred, maximum];
+        put_option_reply(&mut bytes, NBD_OPT_GO, NBD_REP_INFO, &content);
+        let (head, content) = bytes.split_first_chunk().unwrap();
+        let expected = OptionReplyHead { option: NBD_OPT_GO, reply: NBD_REP_INFO, len: 14 };
+        assert_eq!(OptionReplyHead::decode(head), Some(expected));
+        let expected = Fact::BlockSize { minimum: 512, preferred: 4096, maximum: 1 << 20 };
+        assert_eq!(Fact::decode(content), Some(expected));
+        assert_eq!(Fact::decode(&content[..13]), None);
+        assert_eq!(Fact::decode(&[content, &[0]].concat()), None);
+        assert_eq!(Fact::decode(&[0, 2, 7, 7]), Some(Fact::Unknown(2)));
+        let answer = ExportNameReply::decode(&[0, 0, 0, 0, 0, 0, 1, 0, 0, 5]);
+        assert_eq!(answer, ExportNameReply { size: 256, flags: 5 });
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! A disk in memory, and a server of it in a thread of its own.
 #![allow(dead_code, clippy::unwrap_used, reason = "each test binary uses its part; a test may unwrap")]
 
+pub mod nbdkit;
 pub mod raw;
+pub mod remote;
+pub mod scripted;
 
 use braid_base::{Bytes, KIB, MIB, Nanos, Request};
 use braid_engine::{Allocation, Durability, Error, ErrorKind, Export, Result, Zeroing};

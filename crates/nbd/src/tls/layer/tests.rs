@@ -11,6 +11,7 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use std::cell::RefCell;
+use std::sync::Arc;
 
 fn files(authority: &Authority, identity: &Identity) -> TlsFiles {
     TlsFiles {
@@ -106,7 +107,7 @@ fn bytes_pass_in_both_directions_however_they_are_cut() {
     for piece in [1, 5, 1_000, usize::MAX] {
         let (mut layer, mut client) = pair(Some("good"));
         shake_hands(&mut layer, &mut client, piece).unwrap();
-        assert_eq!(names_in(layer.client().unwrap()), ["good", "host.example.org"]);
+        assert_eq!(names_in(layer.peer().unwrap()), ["good", "host.example.org"]);
         let content: Vec<u8> = (0..200_000u32).map(|at| ((at * 31) >> 3) as u8).collect();
         let mut received = Vec::new();
         for part in content.chunks(50_000) {
