@@ -8,7 +8,7 @@ PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
 export PREFIX SYSCONFDIR DESTDIR
 
-.PHONY: help test demo build install uninstall deb boot-test static crash fuzz postgres bench bench-check book install-tools clean
+.PHONY: help test demo build install uninstall deb boot-test static crash fuzz postgres ceph bench bench-check book install-tools clean
 
 help: ## list these verbs
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -47,6 +47,10 @@ fuzz: ## hostile bytes for SECONDS=n on each target; with cargo-fuzz where it is
 
 postgres: ## a database that loses its SSD under load, after SECONDS=n of it: what it acknowledged is on the disk
 	@BRAID_POSTGRES_SECONDS=$(SECONDS) cargo test -p braid --test whole -- --exact --nocapture $(POSTGRES)
+
+ceph: ## RBD images on a Ceph cluster of four OSDs on this machine: owners killed, suspended and forced out, hung OSDs; part of `make test`
+	@scripts/install-tools
+	@cargo test -p braid-rbd --test cluster -- --nocapture
 
 bench: ## measurements: reactor, NBD against nbdkit, vhost-user against qemu, recording, engine, opening, policies in both worlds
 	cargo bench --workspace --benches

@@ -44,6 +44,7 @@ const CRATES: &[Crate] = &[
         &["base", "format", "policy", "model", "workload", "trace", "runtime", "engine", "emulated", "sim"],
     ),
     of(4, "nbd", NotMet, &["base", "runtime", "uring", "engine"]),
+    of(4, "rbd", Met, &["base", "runtime", "uring"]),
     of(4, "fuse", Met, &["base", "runtime", "uring", "engine"]),
     of(4, "vhost", Met, &["base", "runtime", "uring", "engine"]),
     of(4, "ublk", Met, &["base", "runtime", "uring", "engine"]),
@@ -53,7 +54,7 @@ const CRATES: &[Crate] = &[
         Met,
         &[
             "base", "format", "policy", "model", "trace", "runtime", "engine", "emulated", "uring", "sim",
-            "nbd", "fuse", "ublk", "vhost", "lab",
+            "nbd", "rbd", "fuse", "ublk", "vhost", "lab",
         ],
     ),
     of(6, "web", Met, &["base", "control"]),
