@@ -22,7 +22,8 @@ Examples:
 JSON: name, uuid, size_bytes, policy, devices (path, class, model, size_bytes, made, removed, adopted, outdated, missing), check (as of
 braid check).")]
 pub struct Arguments {
-    /// All devices of the volume, in any order, except lost devices
+    /// All devices of the volume, in any order, except lost devices: paths, addresses, or `rbd:POOL` for the
+    /// images of a volume in a pool
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
     /// Name for the volume [default: its own name]

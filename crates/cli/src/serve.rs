@@ -93,6 +93,11 @@ pub struct Arguments {
     /// dirty block of another SSD
     #[arg(long, value_name = "DEVICE", value_parser = device_id)]
     distrust: Vec<DeviceId>,
+    /// Serve the volume although another host serves it on remote devices (NBD, RBD): the other host can
+    /// change nothing any more, at the latest a second after its next request. Without this flag, a volume is
+    /// taken over 5 s after the other host's last sign of life
+    #[arg(long)]
+    take_over: bool,
     /// Write back the data that only the SSD holds, although the adopted disk was changed while it was not
     /// served. Write-back may destroy the disk's file system
     #[arg(long = "force-write-back")]
@@ -174,6 +179,7 @@ impl Arguments {
             detach: Some(detach_command(name)),
             distrust: self.distrust.clone(),
             force: self.force_write_back,
+            take_over: self.take_over,
             ssd_model: self.ssd_model.clone().or(configured.ssd_model),
             hdd_model: self.hdd_model.clone().or(configured.hdd_model),
         }

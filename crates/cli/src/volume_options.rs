@@ -14,8 +14,9 @@ pub struct VolumeOptions {
     /// SSD of the volume: a block device or a file. size= creates a missing file, sparse. model= emulates the
     /// timing of a model, by name or file (braid device show); flushes then reach only this machine's page
     /// cache: for trials, not for data that must survive a power cut. layout=tail puts Braid's metadata at
-    /// the end of the device; data then lies at its volume address or not on the device at all. PATH `memory`
-    /// is for serve --temporary only. Repeat the option for each device
+    /// the end of the device; data then lies at its volume address or not on the device at all. In place of
+    /// PATH: the address of an NBD export (nbd://, nbds://, nbd+unix://), an RBD image (rbd:POOL/IMAGE; size=
+    /// makes the image), or `memory`, for serve --temporary only. Repeat the option for each device
     #[arg(long, value_name = "PATH[,size=S][,model=M][,layout=L]")]
     ssd: Vec<String>,
     /// Hard disk of the volume: as --ssd. Models are x25-m, x25-e, memoright-gt, transcend-16g, sata-ssd,

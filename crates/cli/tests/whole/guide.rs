@@ -52,6 +52,7 @@ pages! {
     guide_pass: "docs/guide/pass.md",
     guide_pass_epochs: "docs/guide/pass-epochs.md",
     guide_recover: "docs/guide/recover.md",
+    guide_second_machine: "docs/guide/second-machine.md",
     guide_repair: "docs/guide/repair.md",
     guide_ssd_failed: "docs/guide/ssd-failed.md",
     guide_ssd_failed_single_copy: "docs/guide/ssd-failed-single-copy.md",

@@ -7,6 +7,7 @@
 mod load;
 
 use crate::device::open::{OpenDevice, Prepared, look, prepare};
+use crate::device::remote::is_address;
 use crate::device::spec::{DeviceSpec, Storage};
 use crate::model::library;
 use crate::{Error, ErrorKind, Result};
@@ -89,6 +90,11 @@ pub fn calibrate(
     let Storage::Path(path) = &device.storage else {
         return Err(Error::new(ErrorKind::Usage, "memory has no timing of its own: name a device or a file"));
     };
+    if is_address(path) {
+        let problem =
+            "a remote device cannot be calibrated from here: calibrate the device on its own machine";
+        return Err(Error::new(ErrorKind::Usage, problem));
+    }
     let made = prepare(&device)? == Prepared::Made;
     let result = on_ring(async |ring, arena| {
         let opened = Rc::new(open(ring, &device, path, options.write, made).await?);
@@ -148,7 +154,7 @@ async fn open(ring: &Ring, device: &DeviceSpec, path: &Path, write: bool, made: 
     let opened = match device.model.as_deref() {
         Some(model) => {
             let model = library::find_model(device.class, model)?;
-            OpenDevice::open(ring, &device.storage, device.class, Some(&model), None, 1)?
+            OpenDevice::open(ring, &device.storage, device.class, Some(&model), None, 1).await?
         }
         None => {
             refuse_sparse(path, made)?;

@@ -4,6 +4,7 @@
 //! broken device. A blocked thread is left behind.
 
 use crate::device::place::Place;
+use crate::device::remote::{is_address, sighting};
 use braid_base::{Bytes, DeviceClass, SECTOR};
 use braid_engine::{ErrorKind, Sighting};
 use braid_runtime::{Buf, Device, Geometry};
@@ -98,6 +99,12 @@ pub(crate) fn within<T: Send + 'static>(
 
 /// Looks at one path, without a time limit.
 fn look(path: &Path) -> Look {
+    if is_address(path) {
+        return match (sighting(path), Place::of(path)) {
+            (Ok(read), Ok(place)) => seen(read, place),
+            (Err(error), _) | (_, Err(error)) => Look::Unreadable(error.to_string()),
+        };
+    }
     let shown = path.display();
     let found = match fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Look::Gone,
@@ -116,7 +123,12 @@ fn look(path: &Path) -> Look {
         Err(error) => return failed(path, &error),
         Ok(place) => place,
     };
-    match at_once(Sighting::read(&plain, &shown.to_string())) {
+    seen(at_once(Sighting::read(&plain, &shown.to_string())), place)
+}
+
+/// Judges what was read from a device.
+fn seen(read: braid_engine::Result<Sighting>, place: Place) -> Look {
+    match read {
         Ok(sighting) => Look::Device(Box::new(sighting), place),
         Err(error) => match error.kind() {
             ErrorKind::Io => Look::Unreadable(error.to_string()),

@@ -8,6 +8,7 @@ pub(crate) mod look;
 pub(crate) mod open;
 pub(crate) mod place;
 pub(crate) mod protected;
+pub(crate) mod remote;
 pub(crate) mod room;
 pub(crate) mod served;
 pub(crate) mod spec;

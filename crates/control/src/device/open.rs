@@ -1,5 +1,6 @@
 //! Devices as a volume's daemon opens them. Real devices use direct I/O. Emulated devices keep their bytes in
-//! a file or in memory, and take the timing from a model.
+//! a file or in memory, and take the timing from a model. Remote devices are NBD exports and RBD
+//! images.
 //!
 //! A flush of an emulated device takes the model's time, and reaches only the page cache of this machine:
 //! flushed writes survive the death of the daemon, but not a power cut. Waiting for the real disk would give
@@ -7,15 +8,18 @@
 
 use crate::device::log::DeviceLog;
 use crate::device::place::Place;
+use crate::device::remote::{
+    Access as RemoteAccess, LATE_REQUESTS, Remote, connect, is_address, is_image, make,
+};
 use crate::device::served::ServedLog;
 use crate::device::spec::{DeviceSpec, Storage};
 use crate::{Error, ErrorKind, Result};
-use braid_base::{Bytes, DeviceClass, Op};
+use braid_base::{Bytes, DeviceClass, Nanos, Op};
 use braid_emulated::{Emulated, Lateness};
 use braid_engine::identify;
 use braid_format::superblock::Header;
 use braid_model::Spec;
-use braid_runtime::{Buf, Device, Geometry};
+use braid_runtime::{Buf, Device, Geometry, Runtime};
 use braid_uring::{Access, FileDevice, Flush, MemoryDevice, Ring};
 use std::fs::OpenOptions;
 use std::io;
@@ -38,6 +42,7 @@ enum Backing {
     EmulatedFile(Rc<Emulated<Ring, FileDevice>>),
     Memory(Rc<MemoryDevice>),
     EmulatedMemory(Rc<Emulated<Ring, MemoryDevice>>),
+    Remote(Rc<Remote>),
 }
 
 impl OpenDevice {
@@ -56,6 +61,20 @@ impl OpenDevice {
         matches!(self.backing, Backing::Memory(_) | Backing::EmulatedMemory(_))
     }
 
+    /// True if requests of an earlier connection may be carried out late.
+    fn has_late_requests(&self) -> bool {
+        matches!(&self.backing, Backing::Remote(device) if device.has_late_requests())
+    }
+
+    /// Ends the connection of a remote device that the engine no longer uses. Returns false if the server
+    /// replied to a request with an error: a new connection would not help.
+    pub fn give_up_connection(&self) -> bool {
+        match &self.backing {
+            Backing::Remote(device) => device.give_up(),
+            _ => false,
+        }
+    }
+
     /// True if a model gives the timing, and flushes therefore reach only the page cache.
     pub fn is_emulated(&self) -> bool {
         matches!(self.backing, Backing::EmulatedFile(_) | Backing::EmulatedMemory(_))
@@ -64,14 +83,14 @@ impl OpenDevice {
     /// Returns the lateness of an emulated device against its model.
     pub fn lateness(&self) -> Option<Lateness> {
         match &self.backing {
-            Backing::File(_) | Backing::Memory(_) => None,
+            Backing::File(_) | Backing::Memory(_) | Backing::Remote(_) => None,
             Backing::EmulatedFile(device) => Some(device.lateness()),
             Backing::EmulatedMemory(device) => Some(device.lateness()),
         }
     }
 
     /// Opens a device that was found or just specified. `seed` makes models of one kind differ.
-    pub fn open(
+    pub async fn open(
         ring: &Ring,
         storage: &Storage,
         class: DeviceClass,
@@ -79,22 +98,35 @@ impl OpenDevice {
         size: Option<Bytes>,
         seed: u64,
     ) -> Result<OpenDevice> {
-        Ok(OpenDevice::new(ring, storage, Backing::open(ring, storage, class, model, size, seed)?))
+        let backing = Backing::open(ring, storage, class, model, size, seed).await?;
+        let opened = OpenDevice::new(ring, storage, backing);
+        wait_for_late_requests(ring, [&opened]).await;
+        Ok(opened)
     }
 
-    /// Opens a device of an existing volume. A file on a read-only file system, or a write-protected disk, is
-    /// opened read-only: the volume does without the device if it can.
-    pub fn open_member(
+    /// Opens a device of an existing volume, to be used after [`wait_for_late_requests`]. A file on a
+    /// read-only file system, or a write-protected disk, is opened read-only: the volume does without the
+    /// device if it can. With `takes_over`, another host that uses a remote device is shut out where the
+    /// device allows that.
+    pub async fn open_member(
         ring: &Ring,
         storage: &Storage,
         class: DeviceClass,
         model: Option<&Spec>,
         seed: u64,
+        takes_over: bool,
     ) -> Result<OpenDevice> {
-        match (Backing::open(ring, storage, class, model, None, seed), storage) {
+        if let Storage::Path(path) = storage
+            && takes_over
+            && is_address(path)
+        {
+            let device = connect(ring, path, class, RemoteAccess::TakeOver).await?;
+            return Ok(OpenDevice::new(ring, storage, Backing::Remote(Rc::new(device))));
+        }
+        match (Backing::open(ring, storage, class, model, None, seed).await, storage) {
             (Err(error), Storage::Path(path)) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
                 tracing::error!("{error}");
-                OpenDevice::open_to_read(ring, path, class)
+                OpenDevice::open_to_read(ring, path, class).await
             }
             (backing, _) => Ok(OpenDevice::new(ring, storage, backing?)),
         }
@@ -107,14 +139,25 @@ impl OpenDevice {
     }
 
     /// Opens a device read-only: without emulated timing, and without write permission.
-    pub fn open_to_read(ring: &Ring, path: &Path, class: DeviceClass) -> Result<OpenDevice> {
-        let device = open_read_only(ring, path, class)?;
-        Ok(OpenDevice::new(ring, &Storage::Path(path.to_owned()), Backing::File(Rc::new(device))))
+    pub async fn open_to_read(ring: &Ring, path: &Path, class: DeviceClass) -> Result<OpenDevice> {
+        let backing = match is_address(path) {
+            true => Backing::Remote(Rc::new(connect(ring, path, class, RemoteAccess::ReadOnly).await?)),
+            false => Backing::File(Rc::new(open_read_only(ring, path, class)?)),
+        };
+        Ok(OpenDevice::new(ring, &Storage::Path(path.to_owned()), backing))
+    }
+}
+
+/// Waits until the servers of remote devices have carried out the requests of earlier connections: a daemon
+/// that was killed, or a connection that was lost, may have left such requests.
+pub(crate) async fn wait_for_late_requests(ring: &Ring, devices: impl IntoIterator<Item = &OpenDevice>) {
+    if devices.into_iter().any(OpenDevice::has_late_requests) {
+        ring.sleep(LATE_REQUESTS).await;
     }
 }
 
 impl Backing {
-    fn open(
+    async fn open(
         ring: &Ring,
         storage: &Storage,
         class: DeviceClass,
@@ -132,6 +175,9 @@ impl Backing {
                         Backing::EmulatedMemory(Rc::new(Emulated::new(ring.clone(), device, model)))
                     }
                 }
+            }
+            Storage::Path(path) if is_address(path) => {
+                Backing::Remote(Rc::new(connect(ring, path, class, RemoteAccess::ReadWrite).await?))
             }
             Storage::Path(path) if model.is_some() => {
                 let device =
@@ -171,7 +217,7 @@ fn needs_cache(error: &io::Error) -> bool {
 /// Reads the superblock of the device at `path`, and closes the device again.
 pub(crate) async fn look(ring: &Ring, path: &Path) -> Result<Header> {
     // The class does not matter for reading; the superblock holds the real class.
-    let device = open_read_only(ring, path, DeviceClass::Ssd)?;
+    let device = OpenDevice::open_to_read(ring, path, DeviceClass::Ssd).await?;
     Ok(identify(ring, Rc::new(device), &path.display().to_string()).await?)
 }
 
@@ -190,6 +236,13 @@ pub(crate) enum Prepared {
 /// If the file does not exist and no size was given, or if it exists with another size.
 pub(crate) fn prepare(spec: &DeviceSpec) -> Result<Prepared> {
     let Storage::Path(path) = &spec.storage else { return Ok(Prepared::Found) };
+    if is_address(path) {
+        let made = match spec.size.filter(|_| is_image(path)) {
+            Some(size) => make(path, size)?,
+            None => false,
+        };
+        return Ok(if made { Prepared::Made } else { Prepared::Found });
+    }
     let (class, shown) = (spec.class, path.display());
     let invalid = |problem: String| Err(Error::new(ErrorKind::Invalid, problem));
     match (std::fs::metadata(path), spec.size) {
@@ -255,6 +308,18 @@ impl Device for OpenDevice {
             Backing::EmulatedFile(device) => device.geometry(),
             Backing::Memory(device) => device.geometry(),
             Backing::EmulatedMemory(device) => device.geometry(),
+            Backing::Remote(device) => device.geometry(),
+        }
+    }
+
+    fn is_shared(&self) -> bool {
+        matches!(self.backing, Backing::Remote(_))
+    }
+
+    fn repair_time(&self) -> Nanos {
+        match &self.backing {
+            Backing::Remote(device) => device.repair_time(),
+            _ => Nanos::ZERO,
         }
     }
 
@@ -265,6 +330,7 @@ impl Device for OpenDevice {
             Backing::EmulatedFile(device) => device.read(offset, into).await,
             Backing::Memory(device) => device.read(offset, into).await,
             Backing::EmulatedMemory(device) => device.read(offset, into).await,
+            Backing::Remote(device) => device.read(offset, into).await,
         };
         self.served.ends(noted, read.is_ok());
         read.inspect_err(|error| self.log.request_failed(error))
@@ -277,6 +343,7 @@ impl Device for OpenDevice {
             Backing::EmulatedFile(device) => device.write(offset, from).await,
             Backing::Memory(device) => device.write(offset, from).await,
             Backing::EmulatedMemory(device) => device.write(offset, from).await,
+            Backing::Remote(device) => device.write(offset, from).await,
         };
         self.served.ends(noted, written.is_ok());
         written.inspect_err(|error| self.log.request_failed(error))
@@ -289,6 +356,7 @@ impl Device for OpenDevice {
             Backing::EmulatedFile(device) => device.flush().await,
             Backing::Memory(device) => device.flush().await,
             Backing::EmulatedMemory(device) => device.flush().await,
+            Backing::Remote(device) => device.flush().await,
         };
         self.served.ends(noted, flushed.is_ok());
         flushed.inspect_err(|error| self.log.flush_failed(error))
@@ -300,6 +368,7 @@ impl Device for OpenDevice {
             Backing::EmulatedFile(device) => device.discard(offset, len).await,
             Backing::Memory(device) => device.discard(offset, len).await,
             Backing::EmulatedMemory(device) => device.discard(offset, len).await,
+            Backing::Remote(device) => device.discard(offset, len).await,
         };
         discarded.inspect_err(|error| self.log.request_failed(error))
     }

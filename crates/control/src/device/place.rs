@@ -4,6 +4,7 @@
 //! Each device is resolved to ranges of files and of devices that lie over nothing else. Two devices that
 //! share a byte overlap.
 
+use crate::device::remote::is_address;
 use braid_uring::path_beneath;
 use rustix::fs::{major, makedev, minor};
 use std::fs::{self, Metadata};
@@ -35,17 +36,22 @@ enum Root {
     File(u64, u64),
     /// A block device, by its number.
     Device(u64),
+    /// A remote device, by its address.
+    Remote(PathBuf),
 }
 
 /// Limit of devices stacked on devices: a deeper stack is a circle.
 const DEEPEST: u32 = 8;
 
 impl Place {
-    /// Returns the place of a file or block device.
+    /// Returns the place of a file, block device or remote device.
     ///
     /// # Errors
     /// If the path does not exist.
     pub fn of(path: &Path) -> io::Result<Place> {
+        if is_address(path) {
+            return Ok(Place::whole(Root::Remote(path.to_owned())));
+        }
         Ok(Place::found(&fs::metadata(path)?, DEEPEST))
     }
 

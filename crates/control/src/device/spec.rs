@@ -1,9 +1,10 @@
 //! `PATH[,size=S][,model=M][,layout=tail]`: a device on the command line. A model is a name in the library or
 //! a file: a model with a `/` or the ending `.toml` is a file.
 //!
-//! `memory` instead of a path is memory, which does not survive the daemon. A comma in a path is written
-//! twice.
+//! `memory` instead of a path is memory, which does not survive the daemon. The address of an NBD export
+//! or of an RBD image instead of a path is a remote device. A comma in a path is written twice.
 
+use crate::device::remote::{canonical, is_address, is_image};
 use crate::model::library::find;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceClass};
@@ -29,7 +30,7 @@ pub struct DeviceSpec {
 /// Storage of a device's bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Storage {
-    /// A block device, or a regular file.
+    /// A block device or a regular file by its path, or a remote device by its address.
     Path(PathBuf),
     /// Memory of the daemon.
     Memory,
@@ -49,7 +50,7 @@ impl DeviceSpec {
         let storage = match parts.next().unwrap_or_default().as_str() {
             "" => return Err(usage(format!("--{class} '{text}' names no path: use {}", shape(class)))),
             MEMORY => Storage::Memory,
-            path => Storage::Path(PathBuf::from(path)),
+            path => Storage::Path(canonical(Path::new(path))?),
         };
         let mut spec = DeviceSpec { class, storage, size: None, model: None, layout: None };
         for part in parts {
@@ -95,6 +96,14 @@ impl DeviceSpec {
             return Err(usage(format!(
                 "--{class} {text}: memory needs a size, as in --{class} memory,size=1GiB"
             )));
+        }
+        if let Storage::Path(path) = &spec.storage
+            && is_address(path)
+            && (spec.size.is_some() && !is_image(path) || spec.model.is_some())
+        {
+            let problem = "a remote device has the speed, and an NBD export the size, that its server gives: \
+                           leave model= out, and size= of an export";
+            return Err(usage(format!("--{class} {text}: {problem}")));
         }
         Ok(spec)
     }
@@ -150,11 +159,15 @@ fn words(text: &str) -> Vec<String> {
     words
 }
 
-/// Makes a path absolute. Symbolic links stay: links in /dev/disk/by-id are more stable than their targets.
+/// Makes a path absolute; an address gets its one spelling. Symbolic links stay: links in /dev/disk/by-id are
+/// more stable than their targets.
 ///
 /// # Errors
 /// `Usage` if the path is not UTF-8: records and replies are text.
 pub(crate) fn absolute(path: &Path) -> Result<PathBuf> {
+    if is_address(path) {
+        return canonical(path);
+    }
     let absolute = std::path::absolute(path).map_err(|e| Error::io(path.display(), &e))?;
     if absolute.to_str().is_some() {
         return Ok(absolute);

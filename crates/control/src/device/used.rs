@@ -1,6 +1,7 @@
 //! Present uses of a device: a mount, swap space, another device over it, or a program with exclusive access.
 
 use crate::device::place::{Place, number_of, shown};
+use crate::device::remote::is_address;
 use crate::{Error, ErrorKind, Result};
 use rustix::fs::{OFlags, major, minor};
 use std::fs::{self, OpenOptions};
@@ -8,11 +9,15 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Refuses a device in use by any of its names: a partition of the device, a loop device over the device, or
-/// the disk that holds the device. `task` is the intended use, as in "a volume adopts it".
+/// the disk that holds the device. The users of a remote device are not known here. `task` is the intended
+/// use, as in "a volume adopts it".
 ///
 /// # Errors
 /// `Busy`: names the user, and the command that ends the use.
 pub(crate) fn refuse_used(path: &Path, task: &str) -> Result<()> {
+    if is_address(path) {
+        return Ok(());
+    }
     let place = Place::of(path).map_err(|e| Error::io(path.display(), &e))?;
     let own = fs::metadata(path).ok().filter(|found| found.file_type().is_block_device());
     let own = own.map(|found| found.rdev());

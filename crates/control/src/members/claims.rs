@@ -12,6 +12,7 @@
 //! device: see [`Place`].
 
 use crate::device::place::Place;
+use crate::device::remote::{ends, is_address, path_of};
 use crate::device::used::refuse_used;
 use crate::state::state_dir::{StateDir, VolumeName};
 use crate::{Error, ErrorKind, Result};
@@ -60,8 +61,11 @@ pub(crate) fn refuse_claimed(state: &StateDir, path: &Path, intended: IntendedUs
     if forced {
         return Ok(());
     }
-    let found = content(path);
-    if let Some(superblock) = superblock_of(path)
+    // An unreachable remote device is refused later, when it is opened.
+    let ends = is_address(path).then(|| ends(path)).transpose().ok().flatten();
+    let signatures = ends.as_ref().map_or_else(|| path.to_owned(), path_of);
+    let found = content(&signatures);
+    if let Some(superblock) = superblock_of(&signatures)
         && !(matches!(intended, IntendedUse::Adopt { .. }) && superblock.is_left_over && found.is_some())
     {
         return Err(claimed(path, &superblock.owner));

@@ -3,4 +3,5 @@
 pub(crate) mod claims;
 pub(crate) mod finding;
 pub(crate) mod open;
+pub(crate) mod pool;
 pub(crate) mod replaced;

@@ -2,7 +2,7 @@
 //! are.
 
 use crate::device::adopted;
-use crate::device::open::{OpenDevice, look, refuse_duplicates};
+use crate::device::open::{OpenDevice, look, refuse_duplicates, wait_for_late_requests};
 use crate::device::protected::write_protection;
 use crate::device::spec::{Storage, quoted};
 use crate::members::finding::disk::{Disk, find_disk};
@@ -52,6 +52,8 @@ pub(crate) struct Members {
 pub(crate) enum Purpose<'a> {
     /// Normal use, without the content of these devices.
     Use(&'a [DeviceId]),
+    /// As `Use`, and another host that uses the volume is shut out.
+    TakeOver(&'a [DeviceId]),
     /// Repair, which discards data without proof. Every attached device not in this list must be readable.
     Repair(&'a [DeviceId]),
     /// Continue from the disk that keeps epochs. This disk's own metadata is enough.
@@ -74,13 +76,15 @@ pub(crate) async fn open_members(
     refuse_unknown(record, &found, purpose)?;
     refuse_unreadable(record, &found, purpose)?;
     refuse_two_records(state, record, &found, purpose)?;
-    let opened = open_found(ring, record, &found, None).await?;
-    with_adopted(state, record, &found, opened, |storage, device| {
+    let takes_over = matches!(purpose, Purpose::TakeOver(_));
+    let opened = open_found(ring, record, &found, None, takes_over).await?;
+    with_adopted(state, record, &found, opened, async |storage, device| {
         let model = device.model.as_deref();
         let model =
             model.map(|model| library::reopen(DeviceClass::Hdd, model, &record.models)).transpose()?;
-        OpenDevice::open(ring, storage, DeviceClass::Hdd, model.as_ref(), None, u64::MAX)
+        OpenDevice::open(ring, storage, DeviceClass::Hdd, model.as_ref(), None, u64::MAX).await
     })
+    .await
 }
 
 /// Finds and opens the devices only for reading: needs no write permission.
@@ -93,10 +97,11 @@ pub(crate) async fn open_members_to_read(
     refuse_unreadable(record, &found, Purpose::Use(&[]))?;
     let (first, list) = open_paths_to_read(ring, &there(record, &found)?).await?;
     let opened = with_missing(record, &found, &first, list, None)?;
-    with_adopted(state, record, &found, opened, |storage, _| match storage {
-        Storage::Path(path) => OpenDevice::open_to_read(ring, path, DeviceClass::Hdd),
+    with_adopted(state, record, &found, opened, async |storage, _| match storage {
+        Storage::Path(path) => OpenDevice::open_to_read(ring, path, DeviceClass::Hdd).await,
         Storage::Memory => Err(Error::new(ErrorKind::Invalid, "memory cannot be an adopted disk")),
     })
+    .await
 }
 
 /// Opens all devices of a volume but `but`, whose place a new device is to take. Returns the members and the
@@ -116,7 +121,7 @@ pub(crate) async fn open_others(
         Whereabouts::At(path, _) => path.display().to_string(),
         Whereabouts::Nowhere(_) => old.recorded.clone(),
     };
-    Ok((open_found(ring, record, &found, Some(but)).await?, name))
+    Ok((open_found(ring, record, &found, Some(but), false).await?, name))
 }
 
 /// Opens the devices that were found, except `but`.
@@ -125,13 +130,14 @@ async fn open_found(
     record: &VolumeRecord,
     found: &Found,
     but: Option<DeviceId>,
+    takes_over: bool,
 ) -> Result<Members> {
     let kept = found.places.iter().filter(|place| Some(place.id) != but);
     let paths: Vec<PathBuf> = kept.filter_map(|place| place.path().cloned()).collect();
     if paths.is_empty() {
         return Err(lacks_all(record, found));
     }
-    let (first, list) = open_paths(ring, &paths, &record.models).await?;
+    let (first, list) = open_paths(ring, &paths, &record.models, takes_over).await?;
     with_missing(record, found, &first, list, but)
 }
 
@@ -228,12 +234,12 @@ fn refuse_two_records(
 }
 
 /// Adds the disk that the volume adopted, which has no superblock.
-fn with_adopted(
+async fn with_adopted(
     state: &StateDir,
     record: &VolumeRecord,
     found: &Found,
     mut members: Members,
-    open: impl FnOnce(&Storage, &DeviceRecord) -> Result<OpenDevice>,
+    open: impl AsyncFnOnce(&Storage, &DeviceRecord) -> Result<OpenDevice>,
 ) -> Result<Members> {
     let Some(disk) = find_disk(state, record, found)? else { return Ok(members) };
     let Disk { id, record: device, is_there, lack } = disk;
@@ -242,7 +248,7 @@ fn with_adopted(
     if is_there {
         let identity = adopted::identity(&path)?;
         adopted::refuse_used(&path)?;
-        let opened = open(&Storage::Path(path), &device)?;
+        let opened = open(&Storage::Path(path), &device).await?;
         members.list.push(Member { id, device: Some(opened), name, adopted: Some(identity) });
         members.records.push((id.index(), device));
     } else {
@@ -333,7 +339,7 @@ impl Members {
 impl Purpose<'_> {
     fn given_up(&self) -> &[DeviceId] {
         match self {
-            Purpose::Use(given_up) | Purpose::Repair(given_up) => given_up,
+            Purpose::Use(given_up) | Purpose::TakeOver(given_up) | Purpose::Repair(given_up) => given_up,
             Purpose::Recovery => &[],
         }
     }
@@ -363,38 +369,46 @@ pub(crate) fn lacks_all(record: &VolumeRecord, found: &Found) -> Error {
 }
 
 /// Opens the devices at these paths, sorted by place, and returns them with the first device's header. `own`
-/// holds the texts of models outside the library.
+/// holds the texts of models outside the library. With `takes_over`, another host that uses a remote device
+/// is shut out.
 pub(crate) async fn open_paths(
     ring: &Ring,
     paths: &[PathBuf],
     own: &OwnModels,
+    takes_over: bool,
 ) -> Result<(Header, Vec<Member>)> {
-    open_each(ring, paths, |storage, _, header| {
+    let opened = open_each(ring, paths, async |storage, _, header| {
         let (entry, place) = (&header.device, header.this_device);
         let model = Some(entry.model.as_str()).filter(|model| !model.is_empty());
         let model = model.map(|model| library::reopen(entry.class, model, own)).transpose();
         let model = model.map_err(|e| Error::new(e.kind(), format!("{}: {e}", storage.name())))?;
-        OpenDevice::open_member(ring, storage, entry.class, model.as_ref(), u64::from(place.0))
+        OpenDevice::open_member(ring, storage, entry.class, model.as_ref(), u64::from(place.0), takes_over)
+            .await
     })
-    .await
+    .await?;
+    wait_for_late_requests(ring, opened.1.iter().filter_map(|member| member.device.as_ref())).await;
+    Ok(opened)
 }
 
 /// Opens the devices at these paths only for reading.
-async fn open_paths_to_read(ring: &Ring, paths: &[PathBuf]) -> Result<(Header, Vec<Member>)> {
-    open_each(ring, paths, |_, path, header| OpenDevice::open_to_read(ring, path, header.device.class)).await
+pub(crate) async fn open_paths_to_read(ring: &Ring, paths: &[PathBuf]) -> Result<(Header, Vec<Member>)> {
+    open_each(ring, paths, async |_, path, header| {
+        OpenDevice::open_to_read(ring, path, header.device.class).await
+    })
+    .await
 }
 
 async fn open_each(
     ring: &Ring,
     paths: &[PathBuf],
-    open: impl Fn(&Storage, &Path, &Header) -> Result<OpenDevice>,
+    open: impl AsyncFn(&Storage, &Path, &Header) -> Result<OpenDevice>,
 ) -> Result<(Header, Vec<Member>)> {
     refuse_duplicates(paths.iter().map(PathBuf::as_path))?;
     let (mut first, mut members) = (None, Vec::new());
     for path in paths {
         let header = look(ring, path).await?;
         let storage = Storage::Path(path.clone());
-        let device = open(&storage, path, &header)?;
+        let device = open(&storage, path, &header).await?;
         members.push(Member {
             id: header.this_device,
             device: Some(device),

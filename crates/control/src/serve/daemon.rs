@@ -29,6 +29,7 @@ use crate::served::first_of::{First, first_of};
 use crate::served::frontends::Frontends;
 use crate::served::notes::{keep_noted, note_changes};
 use crate::served::options::ServeOptions;
+use crate::served::rejoin::return_remote_devices;
 use crate::served::status::durability;
 use crate::state::lasting::Lasting;
 use crate::state::lock::VolumeLock;
@@ -91,7 +92,10 @@ pub fn serve(
     }
     let served = in_world(async |world| {
         let doors = Doors::bind(&world.ring, state, name, options)?;
-        let purpose = Purpose::Use(&options.distrust);
+        let purpose = match options.take_over {
+            true => Purpose::TakeOver(&options.distrust),
+            false => Purpose::Use(&options.distrust),
+        };
         let members = open_members(&world.ring, state, &record, purpose).await?;
         run(world, state, &record, members, doors, &lock, ready).await
     });
@@ -198,6 +202,7 @@ async fn open(
         readahead: options.readahead,
         ahead: options.ahead,
         distrust: options.distrust.clone(),
+        take_over: options.take_over,
         ..open_options(record, &members.list, &lasting)
     };
     let adopted = open.adopted.map(|disk| AdoptedDisk { force: options.force, ..disk });
@@ -256,12 +261,14 @@ fn start(
     let attachment = Attachment::new(ring, arena, name, state.mount_dir(name), in_memory, block);
     let frontends = Frontends::start(ring, name, &volume, config, doors.nbd, doors.machine, attachment)?;
     let served = Rc::new(ServedVolume::new(ring, state, name, members, volume, lasting, frontends));
+    served.exclude(&doors.options.distrust);
     let guard = Rc::new(Guard::new(served.clone(), doors.options, doors.models));
     ring.spawn(serve_admin(served.clone(), guard.clone(), doors.admin));
     if let Some(certificates) = doors.certificates {
         ring.spawn(certificates.keep(served.clone()));
     }
     ring.spawn(note_changes(served.clone()));
+    ring.spawn(return_remote_devices(served.clone()));
     ring.spawn(keep::keep(guard));
     ring.spawn(keep_noted(served.clone(), noted));
     Ok(served)

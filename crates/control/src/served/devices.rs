@@ -2,6 +2,7 @@
 
 use crate::device::open::{OpenDevice, Prepared, prepare, refuse_duplicates};
 use crate::device::protected::write_protection;
+use crate::device::remote::remove_made;
 use crate::device::spec::{DeviceSpec, Storage};
 use crate::members::claims::{IntendedUse, refuse_adopted, refuse_claimed};
 use crate::members::finding::find;
@@ -67,7 +68,8 @@ impl ServedVolume {
             }
             let (model, seed) = (model.map(|model| model.spec), self.members.borrow().len() as u64);
             let opened =
-                OpenDevice::open(&self.ring, &spec.storage, spec.class, model.as_ref(), spec.size, seed)?;
+                OpenDevice::open(&self.ring, &spec.storage, spec.class, model.as_ref(), spec.size, seed)
+                    .await?;
             new.size_bytes = opened.geometry().size.0;
             let addition = Addition {
                 name: spec.name(),
@@ -186,7 +188,8 @@ impl ServedVolume {
             .for_each(|m| m.device = None);
         // udev comes a moment after the closing.
         self.wait_until_free(path.clone(), UDEV_COMES).await?;
-        let (header, mut found) = open_paths(&self.ring, std::slice::from_ref(&path), &record.models).await?;
+        let (header, mut found) =
+            open_paths(&self.ring, std::slice::from_ref(&path), &record.models, false).await?;
         let Member { id, device: opened, name, adopted } = found.remove(0);
         if header.volume.to_string() != record.uuid || id != device {
             let problem = format!(
@@ -212,6 +215,7 @@ impl ServedVolume {
         let mut members = self.members.borrow_mut();
         members.iter_mut().filter(|m| m.id == device).for_each(|m| *m = member.clone());
         drop(members);
+        self.excluded.borrow_mut().remove(&device);
         let (name, left_bytes) = (self.name.to_string(), self.left_bytes());
         Ok(AddReport { name, device: device.to_string(), devices, left_bytes })
     }
@@ -221,7 +225,11 @@ impl ServedVolume {
     /// # Errors
     /// `Invalid` if the device is not in use, `Degraded` if it holds the only copy of some data.
     pub async fn fail_device(&self, device: DeviceId) -> Result<()> {
+        let was_excluded = !self.excluded.borrow_mut().insert(device);
         let failed = self.volume().fail_device(device).await.map_err(Error::from);
+        if failed.is_err() && !was_excluded {
+            self.excluded.borrow_mut().remove(&device);
+        }
         failed.map_err(|error| match (error.kind(), self.status().copies) {
             // No second copy will ever come: name the remedy.
             (ErrorKind::Degraded, 1) => {
@@ -259,7 +267,7 @@ impl ServedVolume {
 fn remove_unused(known: &[DeviceRecord], new: &DeviceRecord) {
     let is_known = known.iter().any(|device| device.path == new.path);
     if let Some(path) = new.path.as_ref().filter(|_| new.made && !is_known)
-        && let Err(error) = std::fs::remove_file(path)
+        && let Err(error) = remove_made(path)
     {
         tracing::warn!("{} could not be removed: {error}", path.display());
     }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! devices.rs     add, fail, replace, return a device   notes.rs       notes in the state directory
-//! resize.rs      another size under the guests
+//! resize.rs      another size under the guests        rejoin.rs      return of remote devices
 //! frontends.rs   NBD, file, vhost-user, recording      attachment.rs  the volume as a file
 //! status.rs      counters of the engine, as reports    end.rs         the request to end, and its result
 //! certificates.rs  TLS of NBD, read anew when files change
@@ -21,6 +21,7 @@ pub(crate) mod first_of;
 pub(crate) mod frontends;
 pub(crate) mod notes;
 pub(crate) mod options;
+pub(crate) mod rejoin;
 mod resize;
 pub(crate) mod status;
 pub(crate) mod via;
@@ -41,6 +42,7 @@ use end::End;
 use frontends::Frontends;
 use status::{explain_report, status_report};
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 
 /// A served volume.
 pub(crate) struct ServedVolume {
@@ -51,6 +53,8 @@ pub(crate) struct ServedVolume {
     /// Memory that outlives this process: the pending log.
     lasting: Lasting,
     members: RefCell<Vec<Member>>,
+    /// Devices that the administrator excluded: they return by command only.
+    excluded: RefCell<BTreeSet<DeviceId>>,
     /// Devices that the record in the state directory calls outdated; `None` if unknown.
     noted: RefCell<Option<Vec<DeviceId>>>,
     /// Paths of the opened devices, until they are in the record.
@@ -86,6 +90,7 @@ impl ServedVolume {
             volume,
             lasting,
             members: RefCell::new(members.list),
+            excluded: RefCell::default(),
             noted: RefCell::default(),
             places: RefCell::new(members.records),
             noting: Semaphore::new(1),

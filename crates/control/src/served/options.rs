@@ -36,6 +36,8 @@ pub struct ServeOptions {
     /// Write dirty blocks back to an adopted disk even if the disk was changed while Braid did not serve the
     /// volume.
     pub force: bool,
+    /// Shut out another host that serves the volume on remote devices.
+    pub take_over: bool,
     /// Model for SSDs without a model of their own, by name or file: for simulations of the volume
     /// (`equi,mode=auto`).
     pub ssd_model: Option<String>,
@@ -59,6 +61,7 @@ impl Default for ServeOptions {
             detach: None,
             distrust: Vec::new(),
             force: false,
+            take_over: false,
             ssd_model: None,
             hdd_model: None,
         }

@@ -2,6 +2,7 @@
 
 use crate::device::adopted;
 use crate::device::open::{OpenDevice, Prepared, prepare, refuse_duplicates};
+use crate::device::remote::{self, is_address};
 use crate::device::room::over_committed_bytes;
 use crate::device::spec::{DeviceSpec, Storage};
 use crate::members::claims::{IntendedUse, refuse_claimed};
@@ -226,7 +227,8 @@ async fn write_volume(
         }
         refuse_duplicates(record.devices.iter().filter_map(|device| device.path.as_deref()))?;
         let (model, seed) = (model.map(|model| model.spec), place as u64);
-        let device = OpenDevice::open(ring, &spec.storage, spec.class, model.as_ref(), spec.size, seed)?;
+        let device =
+            OpenDevice::open(ring, &spec.storage, spec.class, model.as_ref(), spec.size, seed).await?;
         record.devices[place].size_bytes = device.geometry().size.0;
         let is_adopted = place == new.devices.len();
         record.devices[place].adopted = is_adopted;
@@ -250,7 +252,7 @@ async fn write_volume(
         ..CreateOptions::new(new.name.to_string(), identity)
     };
     let options = match &new.adopt {
-        Some(disk) => add_record(ring, state, options, disk, &mut members, record)?,
+        Some(disk) => add_record(ring, state, options, disk, &mut members, record).await?,
         None => options,
     };
     let superblock = braid_engine::create(&crate::members::open::handles(&members), &options).await;
@@ -281,6 +283,14 @@ fn check_disk(disk: &DeviceSpec) -> Result<()> {
             "an adopted disk needs a path: memory holds no earlier data",
         ));
     };
+    if is_address(path) {
+        let problem = format!(
+            "--adopt {}: an adopted disk is attached to this machine, so that it can be used without Braid: \
+             use the remote device as a device, and copy the data",
+            path.display()
+        );
+        return Err(Error::new(ErrorKind::Usage, problem));
+    }
     if disk.size.is_some() || disk.layout.is_some() {
         let problem = format!(
             "--adopt {}: an adopted disk keeps its size, and Braid writes no metadata to it",
@@ -301,7 +311,7 @@ fn check_disk(disk: &DeviceSpec) -> Result<()> {
 }
 
 /// Adds the record of a volume on an adopted disk: a file in the state directory, and the last device.
-fn add_record(
+async fn add_record(
     ring: &Ring,
     state: &StateDir,
     options: CreateOptions,
@@ -336,7 +346,7 @@ fn add_record(
     let storage = Storage::Path(path);
     let device = DeviceRecord { made: true, ..DeviceRecord::new(&storage, DeviceClass::Hdd, None, len.0) };
     record.devices.push(device);
-    let opened = OpenDevice::open(ring, &storage, DeviceClass::Hdd, None, None, place as u64)?;
+    let opened = OpenDevice::open(ring, &storage, DeviceClass::Hdd, None, None, place as u64).await?;
     members.push(Member { id, device: Some(opened), name: storage.name(), adopted: None });
     Ok(CreateOptions { adoption: Some(adoption), ..options })
 }
@@ -364,12 +374,12 @@ fn name_devices(error: Error, members: &[Member]) -> Error {
     }
 }
 
-/// Removes the files that were made for a volume.
+/// Removes the files and images that were made for a volume.
 pub(crate) fn remove_made(record: &VolumeRecord) {
     let made: Vec<&PathBuf> =
         record.devices.iter().filter(|d| d.made).filter_map(|d| d.path.as_ref()).collect();
     for path in made {
-        if let Err(error) = std::fs::remove_file(path) {
+        if let Err(error) = remote::remove_made(path) {
             tracing::warn!("{} could not be removed: {error}", path.display());
         }
     }

@@ -3,10 +3,12 @@
 
 use crate::device::look::{Look, look_at};
 use crate::device::open::look;
+use crate::device::remote::is_address;
 use crate::device::spec::{Storage, absolute, quoted};
 use crate::device::ublk::waiting;
 use crate::members::claims::refuse_adopted;
-use crate::members::open::{Member, handles, names, open_paths};
+use crate::members::open::{Member, handles, names, open_paths, open_paths_to_read};
+use crate::members::pool::with_images_of_pools;
 use crate::model::library::{self, OwnModels};
 use crate::report::resting::left_behind;
 use crate::state::lock::VolumeLock;
@@ -74,7 +76,8 @@ struct Given {
 /// listed in `without`. `Invalid` if another volume has the name, or this volume has another name here.
 pub fn import(state: &StateDir, import: &Import) -> Result<ImportReport> {
     let given = library::read_all(&import.models)?;
-    let paths = import.paths.iter().map(|path| absolute(path)).collect::<Result<Vec<_>>>()?;
+    let paths = with_images_of_pools(&import.paths)?;
+    let paths = paths.iter().map(|path| absolute(path)).collect::<Result<Vec<_>>>()?;
     let given = on_ring(async |ring| given_on(ring, state, &paths, given).await)?;
     let missing = missing(&given);
     refuse_missing(&given, &missing, import, &paths)?;
@@ -135,7 +138,11 @@ async fn given_on(ring: &Ring, state: &StateDir, paths: &[PathBuf], given: OwnMo
     for (path, header) in paths.iter().zip(&headers) {
         refuse_adopted(state, path, &header.volume.to_string())?;
     }
-    let (header, members) = open_paths(ring, paths, &models).await?;
+    // Another host may serve the volume on remote devices.
+    let (header, members) = match paths.iter().any(|path| is_address(path)) {
+        true => open_paths_to_read(ring, paths).await?,
+        false => open_paths(ring, paths, &models, false).await?,
+    };
     let found = match braid_engine::check(ring, handles(&members), &names(&members), None).await {
         Err(error) if error.kind() == braid_engine::ErrorKind::Degraded => {
             as_image(ring, paths, &members).await.ok_or(error)?

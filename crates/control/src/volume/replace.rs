@@ -5,6 +5,7 @@
 
 use crate::admin::client::Client;
 use crate::device::open::{OpenDevice, Prepared, prepare, refuse_duplicates};
+use crate::device::remote::remove_made;
 use crate::device::spec::{DeviceSpec, Storage};
 use crate::members::claims::{IntendedUse, refuse_claimed};
 use crate::members::open::{Members, Purpose, handles, names, open_members, open_options, open_others};
@@ -133,7 +134,8 @@ async fn replace_on(
     new.made = prepare(spec)? == Prepared::Made;
     let work = async {
         let (model, seed) = (model.map(|model| model.spec), u64::from(device.0));
-        let opened = OpenDevice::open(ring, &spec.storage, spec.class, model.as_ref(), spec.size, seed)?;
+        let opened =
+            OpenDevice::open(ring, &spec.storage, spec.class, model.as_ref(), spec.size, seed).await?;
         new.size_bytes = opened.geometry().size.0;
         let replacement = Replacement {
             device,
@@ -150,7 +152,7 @@ async fn replace_on(
     let result = work.await;
     if result.is_err()
         && new.made
-        && let Some(Err(error)) = new.path.as_ref().map(std::fs::remove_file)
+        && let Some(Err(error)) = new.path.as_deref().map(remove_made)
     {
         tracing::warn!("{} could not be removed: {error}", spec.name());
     }

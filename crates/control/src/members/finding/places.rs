@@ -2,6 +2,7 @@
 //! recorded files, and the block devices of this machine.
 
 use crate::device::look::within;
+use crate::device::remote::is_address;
 use crate::state::state_dir::{StateDir, VolumeRecord};
 use braid_format::layout::SMALLEST_DEVICE;
 use std::collections::BTreeSet;
@@ -30,7 +31,8 @@ pub(super) fn elsewhere(state: &StateDir, record: &VolumeRecord) -> Vec<PathBuf>
     let folders: BTreeSet<PathBuf> = own.iter().filter_map(|path| folder_of_files(path)).collect();
     paths.extend(folders.into_iter().flat_map(beside));
     paths.extend(block_devices());
-    paths.retain(|path| seen.insert(path.clone()));
+    // A connection to a remote device of another volume could disturb its server.
+    paths.retain(|path| !is_address(path) && seen.insert(path.clone()));
     paths
 }
 
@@ -44,7 +46,8 @@ fn of_other_records(state: &StateDir, record: &VolumeRecord) -> Vec<PathBuf> {
 /// Returns the directory of a file; `None` for a device file, whose directory holds block devices. In `/dev`,
 /// only `/dev/shm` holds regular files.
 fn folder_of_files(path: &Path) -> Option<PathBuf> {
-    let holds_files = |folder: &&Path| !folder.starts_with("/dev") || folder.starts_with("/dev/shm");
+    let holds_files =
+        |folder: &&Path| !is_address(path) && !folder.starts_with("/dev") || folder.starts_with("/dev/shm");
     path.parent().filter(holds_files).map(Path::to_owned)
 }
 
