@@ -5,7 +5,7 @@
 //! 0       8     magic "BRAIDVOL"
 //! 8       4     CRC-32C of bytes 12..8192
 //! 12      4     format version: 2
-//! 16      8     sequence: one more at each change
+//! 16      8     sequence: one more at each change, 65,537 if several hosts reach a device
 //! 24      8     epoch: one more at each opening
 //! 32      8     features that an older version may ignore (compat)
 //! 40      8     features that an older version may read but not write (read-only compat)
