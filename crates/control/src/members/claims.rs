@@ -22,7 +22,7 @@ use braid_format::layout::{SMALLEST_DEVICE, superblock_offsets};
 use braid_format::superblock::{self, Header, Layout};
 use braid_uring::{Usage, content};
 use std::fs::File;
-use std::io::{Seek, SeekFrom};
+use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -40,6 +40,7 @@ pub(crate) enum IntendedUse {
 ///
 /// # Errors
 /// `Busy` if the device is in use; `Invalid` if it belongs to a volume or to another system: names the owner.
+/// `Io` if a remote device cannot be read: its owner is unknown then.
 pub(crate) fn refuse_claimed(state: &StateDir, path: &Path, intended: IntendedUse) -> Result<()> {
     let Ok(place) = Place::of(path) else { return Ok(()) };
     refuse_used(path, "it becomes a device of a volume")?;
@@ -61,8 +62,11 @@ pub(crate) fn refuse_claimed(state: &StateDir, path: &Path, intended: IntendedUs
     if forced {
         return Ok(());
     }
-    // An unreachable remote device is refused later, when it is opened.
-    let ends = is_address(path).then(|| ends(path)).transpose().ok().flatten();
+    let ends = match is_address(path).then(|| ends(path)).transpose() {
+        // Nothing is there: an image that is made later, or an address that the opening refuses.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        ends => ends?,
+    };
     let signatures = ends.as_ref().map_or_else(|| path.to_owned(), path_of);
     let found = content(&signatures);
     if let Some(superblock) = superblock_of(&signatures)

@@ -61,7 +61,8 @@ impl ServedVolume {
         if let Some((name, text)) = &own {
             library::keep(&mut record.models.clone(), name.clone(), text.clone())?;
         }
-        new.made = prepare(spec)? == Prepared::Made;
+        let preparing = spec.clone();
+        new.made = self.aside(move || prepare(&preparing)).await? == Prepared::Made;
         let added = async {
             if let Storage::Path(path) = &spec.storage {
                 self.wait_until_free(path.clone(), Duration::ZERO).await?;
@@ -103,7 +104,19 @@ impl ServedVolume {
             });
             Ok(id)
         };
-        let id: DeviceId = added.await.inspect_err(|_: &Error| remove_unused(&self.record_or(&new), &new))?;
+        let added: Result<DeviceId> = added.await;
+        let id = match added {
+            Ok(id) => id,
+            Err(error) => {
+                let known = self.record_or(&new);
+                self.aside(move || {
+                    remove_unused(&known, &new);
+                    Ok(())
+                })
+                .await?;
+                return Err(error);
+            }
+        };
         let devices = self.record()?.devices;
         let (name, left_bytes) = (self.name.to_string(), self.left_bytes());
         Ok((id, AddReport { name, device: id.to_string(), devices, left_bytes }))
