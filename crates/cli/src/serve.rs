@@ -93,9 +93,9 @@ pub struct Arguments {
     /// dirty block of another SSD
     #[arg(long, value_name = "DEVICE", value_parser = device_id)]
     distrust: Vec<DeviceId>,
-    /// Serve the volume although another host serves it on remote devices (NBD, RBD). A second later the other
-    /// host changes nothing more; if its device does not answer, six seconds later. Without this flag, a volume
-    /// is taken over 5 s after the other host's last sign of life
+    /// Serve the volume although another host serves it on remote devices (NBD, RBD). A second later the
+    /// other host changes nothing more; if its device does not answer, six seconds later. Without this flag,
+    /// a volume is taken over 5 s after the other host's last sign of life
     #[arg(long)]
     take_over: bool,
     /// Write back the data that only the SSD holds, although the adopted disk was changed while it was not

@@ -56,6 +56,7 @@ mod large_maps;
 mod late_guests;
 mod lease;
 mod lease_hung;
+mod lone_copies;
 mod loss;
 mod lost_caches;
 mod lost_parts;
