@@ -1,6 +1,7 @@
 //! Status for administrators, and explanations of the place of a byte.
 
 use crate::core::Core;
+use crate::devices::Member;
 use crate::epochs::Epochs;
 use crate::map::{Other, State};
 use crate::moves::{DrainStatus, MovesStatus};
@@ -52,7 +53,7 @@ pub struct Status {
     pub journal: Bytes,
     /// Spans whose copies may differ, and the spans of these that are behind.
     pub spans: (usize, usize),
-    /// Bytes of the volume that a copy lacks.
+    /// Bytes of the volume that a copy lacks, and of extents whose second copy does not exist yet.
     pub behind: Bytes,
     /// The part of `behind` deferred by the policy.
     pub deferred: Bytes,
@@ -180,12 +181,12 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let exposures = state.exposures(|device| core.member(device).is_current());
         // The loss of SSDs does not cost the bytes in the disk's epoch journal.
         let lag = core.active_epochs().map_or(Bytes(u64::MAX), |epochs| epochs.lag());
-        let device = |member: &crate::devices::Member<D>| {
+        let device = |member: &Member<D>| {
             let (view, exposure) = (&state.views[member.id.index()], exposures[member.id.index()]);
             DeviceStatus {
                 id: member.id,
                 class: member.entry.class,
-                state: member.state(),
+                state: core.reported_state(member),
                 keeps_addresses: member.entry.layout != Layout::Head,
                 is_adopted: member.entry.layout == Layout::Adopted,
                 model: member.entry.model.clone(),
@@ -225,7 +226,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             stale_pages: state.stale_pages(),
             journal: core.journal.live_room(),
             spans: state.behind.len(),
-            behind: state.behind.total(),
+            behind: state.behind.total() + core.single_copies(&state),
             deferred,
             journaled: core
                 .active_epochs()
@@ -252,7 +253,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     pub fn glance(&self) -> Glance {
         let core = &self.core;
         let state = core.state.borrow();
-        let device = |member: &crate::devices::Member<D>| {
+        let device = |member: &Member<D>| {
             let (stats, view) = (member.stats.borrow(), &state.views[member.id.index()]);
             DeviceGlance {
                 requests: stats.guest_reads + stats.guest_writes,
@@ -263,7 +264,10 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         };
         Glance {
             migrated_bytes: core.background.borrow().migrated_bytes,
-            behind: core.active_epochs().map_or(state.behind.total(), |epochs| epochs.lag()),
+            behind: match core.active_epochs() {
+                Some(epochs) => epochs.lag(),
+                None => state.behind.total() + core.single_copies(&state),
+            },
             devices: core.devices.iter().map(device).collect(),
         }
     }
@@ -309,6 +313,22 @@ impl<R: Runtime, D: Device> Volume<R, D> {
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
+    /// State of a device for reports: draining until the removal of the device is durable. An opening after a
+    /// crash needs the device until then.
+    fn reported_state(&self, member: &Member<D>) -> DeviceState {
+        match member.state() {
+            DeviceState::Removed if self.moves.drains.is_changing(member.id) => DeviceState::Draining,
+            state => state,
+        }
+    }
+
+    /// Bytes of extents that still lack the required second copy. While epochs are kept, an epoch makes the
+    /// copies, and [`Epochs::lag`] counts the bytes.
+    fn single_copies(&self, state: &State) -> Bytes {
+        let single = if self.active_epochs().is_some() { 0 } else { state.map.single() };
+        self.shape.extent_size * u64::from(single)
+    }
+
     /// Tells a new policy about all extra copies. Copies beyond the policy's limit are dropped in the
     /// background.
     pub fn adopt_extras(self: &std::rc::Rc<Self>) {

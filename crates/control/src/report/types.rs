@@ -69,7 +69,8 @@ pub struct StatusReport {
     pub map_memory_bytes: u64,
     /// Journal bytes that a recovery would read.
     pub journal_bytes: u64,
-    /// Stale bytes after missed writes or an unclean stop: to be resynchronised.
+    /// Stale bytes after missed writes or an unclean stop, and extents without a second copy: to be
+    /// resynchronised.
     pub behind_bytes: u64,
     /// Rate of resynchronisation over the last ten seconds; guests' writes meanwhile count against the rate.
     #[serde(default)]

@@ -19,6 +19,8 @@ pub(crate) struct Map {
     used: Vec<bool>,
     mapped: u32,
     lost: u32,
+    /// Extents with one copy in a volume that requires two.
+    single: u32,
     /// Set for an adopted disk: the homes are computed, not stored.
     own: Option<OwnAddresses>,
 }
@@ -45,14 +47,14 @@ impl Map {
         let seconds = if copies > 1 { vec![0; extents as usize] } else { Vec::new() };
         // Allocated zeros take no memory until the first access.
         let (homes, used) = (vec![0; extents as usize], vec![false; extents.div_ceil(CHUNK) as usize]);
-        Map { homes, seconds, used, mapped: 0, lost: 0, own: None }
+        Map { homes, seconds, used, mapped: 0, lost: 0, single: 0, own: None }
     }
 
     /// Map of an adopted disk from its first slot; all parts of the extents are valid.
     pub fn of_adopted(first: SlotNumber, extents: u32, valid: u16) -> Map {
         let own = OwnAddresses { first, extents, valid, extras: HashMap::default() };
         let (homes, seconds, used) = (Vec::new(), Vec::new(), Vec::new());
-        Map { homes, seconds, used, mapped: extents, lost: 0, own: Some(own) }
+        Map { homes, seconds, used, mapped: extents, lost: 0, single: 0, own: Some(own) }
     }
 
     /// True if every extent lies at its own address on an adopted disk, and stays there.
@@ -68,6 +70,11 @@ impl Map {
     /// Number of extents with a home.
     pub fn mapped(&self) -> u32 {
         self.mapped
+    }
+
+    /// Number of extents whose second copy is required and does not exist.
+    pub fn single(&self) -> u32 {
+        self.single
     }
 
     /// Extents with all bytes lost.
@@ -103,6 +110,7 @@ impl Map {
         assert!(!self.is_of_adopted(), "no home of an adopted disk moves: {extent:?} to {entry:?}");
         self.used[(extent.0 / CHUNK) as usize] |= entry.home != SlotNumber::NONE;
         let word = &mut self.homes[extent.index()];
+        let before = SlotNumber(*word as u32);
         self.mapped -= u32::from(*word as u32 != 0);
         self.mapped += u32::from(entry.home != SlotNumber::NONE);
         let is_lost = |home: u32, partly_lost: bool| partly_lost || home == SlotNumber::LOST.0;
@@ -112,7 +120,14 @@ impl Map {
         let extras = *word & !(EXTRA - 1) & !PARTLY_LOST;
         *word = extras | u64::from(entry.home.0) | u64::from(entry.valid) << 32 | mark;
         match self.seconds.get_mut(extent.index()) {
-            Some(second) => *second = entry.second.0,
+            Some(second) => {
+                let is_single = |home: SlotNumber, second: SlotNumber| {
+                    !matches!(home, SlotNumber::NONE | SlotNumber::LOST) && second == SlotNumber::NONE
+                };
+                self.single -= u32::from(is_single(before, SlotNumber(*second)));
+                self.single += u32::from(is_single(entry.home, entry.second));
+                *second = entry.second.0;
+            }
             None => assert_eq!(entry.second, SlotNumber::NONE, "a volume of one copy has no second ones"),
         }
     }
@@ -200,6 +215,13 @@ mod tests {
         map.add_extra(ExtentId(5));
         map.remove_extra(ExtentId(5));
         assert_eq!((map.get(ExtentId(5)), map.has_extras(ExtentId(5))), (with_second, true));
+        map.set(ExtentId(6), Entry { second: SlotNumber::NONE, ..with_second });
+        map.set(ExtentId(7), Entry { home: SlotNumber::LOST, ..Entry::default() });
+        assert_eq!((map.single(), map.lost()), (1, vec![ExtentId(7)]));
+        map.set(ExtentId(6), Entry { second: SlotNumber(8), ..with_second });
+        assert_eq!(map.single(), 0);
+        map.set(ExtentId(6), Entry::default());
+        map.set(ExtentId(7), Entry::default());
         map.set(ExtentId(5), Entry::default());
         assert_eq!((map.get(ExtentId(5)), map.mapped()), (Entry::default(), 0));
         assert!(map.has_extras(ExtentId(5)), "the count changes by extra copies alone");

@@ -4,7 +4,7 @@
 use crate::device_returns::{plugged_in, state, wait_until_active};
 use crate::rig::{bench, filled, make, options};
 use crate::toy_policies::{HDD, SSD};
-use braid_base::{ExtentId, KIB, Nanos};
+use braid_base::{Bytes, ExtentId, KIB, Nanos};
 use braid_engine::{CreateOptions, Durability, Export};
 use braid_format::superblock::DeviceState;
 use braid_policy::{Move, Occasion, Placement, Plan, Policy, View};
@@ -62,6 +62,7 @@ fn only_copy_stays_on_the_survivor_until_it_has_a_second() {
                     let on_ssd = home == SSD || place.second.is_some_and(|(device, ..)| device == SSD);
                     assert!(on_ssd, "seed {seed}: extent {extent} left the survivor");
                 }
+                assert!(volume.status().behind >= KIB * 128 * u64::from(alone), "{alone} extents are behind");
                 if alone == 0 {
                     break;
                 }
@@ -69,6 +70,7 @@ fn only_copy_stays_on_the_survivor_until_it_has_a_second() {
             }
             assert_eq!(alone, 0, "second copies are made within a minute");
             wait_until_active(&world, &volume, HDD.index()).await;
+            assert_eq!(volume.status().behind, Bytes::ZERO);
             volume.close().await.expect("the volume closes");
         });
     }
