@@ -1,11 +1,11 @@
 //! Planted bugs: a test campaign is worth something only if it finds them.
 //!
-//! Without the feature `planted`, [`planted`] is the constant `false`, and the compiler removes every planted
-//! bug. With the feature, a test (`crates/sim/tests/planted.rs`) switches on one bug at a time for its
+//! In a release build [`planted`] is the constant `false`, and the compiler removes every planted bug. In a
+//! build with debug assertions, a test (`crates/sim/tests/planted`) switches on one bug at a time for its
 //! thread, and must find the bug. Each place in the engine reads `if planted(Bug::…)`, and behaves there as
 //! after a plausible mistake of a programmer.
 
-#[cfg(feature = "planted")]
+#[cfg(debug_assertions)]
 use std::cell::Cell;
 
 /// A planted bug. Each variant describes the wrong behaviour of the engine.
@@ -213,7 +213,7 @@ pub enum Bug {
     FilledWithZeros,
 }
 
-#[cfg(feature = "planted")]
+#[cfg(debug_assertions)]
 impl Bug {
     /// Bugs of epochs. The loss of an SSD reveals them.
     pub const OF_EPOCHS: &[Bug] = &[
@@ -338,25 +338,25 @@ impl Bug {
     ];
 }
 
-#[cfg(feature = "planted")]
+#[cfg(debug_assertions)]
 thread_local! {
     static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
 }
 
 /// Gives the volumes of this thread this bug, and no other.
-#[cfg(feature = "planted")]
+#[cfg(debug_assertions)]
 pub fn plant(bug: Option<Bug>) {
     PLANTED.set(bug);
 }
 
 /// True if the engine has this bug.
-#[cfg(feature = "planted")]
+#[cfg(debug_assertions)]
 pub(crate) fn planted(bug: Bug) -> bool {
     PLANTED.get() == Some(bug)
 }
 
-/// False: without the feature the engine has no planted bug.
-#[cfg(not(feature = "planted"))]
+/// False: a release build has no planted bug.
+#[cfg(not(debug_assertions))]
 #[inline(always)]
 pub(crate) const fn planted(_: Bug) -> bool {
     false

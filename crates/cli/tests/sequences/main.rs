@@ -25,7 +25,7 @@ use std::time::Instant;
 use world::{Counts, World};
 
 /// Number of sequences in `make test`.
-const USUAL: u64 = 500;
+const USUAL: u64 = 200;
 
 /// Sequences that failed once, shortened.
 const FOUND: &[&str] = &[
@@ -121,7 +121,7 @@ fn shorten(seed: u64, fault: String) -> String {
     let script = world.map(|world| world.host.script.join("\n")).unwrap_or_default();
     format!(
         "seed {seed} failed: {fault}\n\nshortened: {again}\n{script}\n\nto run it again:\n\
-         BRAID_SEQUENCE='{plan}' cargo test --workspace --test sequences drawn -- --nocapture"
+         BRAID_SEQUENCE='{plan}' cargo test --workspace --test sequences random -- --nocapture"
     )
 }
 

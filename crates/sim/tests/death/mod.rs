@@ -15,14 +15,14 @@ pub fn deaths(mut campaign: Campaign) -> Campaign {
 
 #[test]
 fn acknowledged_writes_survive_daemon_crash_under_wardrop() {
-    let campaign = campaign("death", "death::acknowledged_writes_survive_daemon_crash_under_wardrop", 12);
+    let campaign = campaign("death", "death::acknowledged_writes_survive_daemon_crash_under_wardrop", 6);
     run(&deaths(campaign), &Engine::wardrop());
 }
 
 #[test]
 fn acknowledged_writes_survive_daemon_crash_under_random_policy() {
     let test = "death::acknowledged_writes_survive_daemon_crash_under_random_policy";
-    let mut campaign = deaths(campaign("death-chaos", test, 8));
+    let mut campaign = deaths(campaign("death-chaos", test, 4));
     campaign.setup.disturbances = vec![Disturbance::PolicyChanges];
     run(&campaign, &Engine { chaos: true, ..Engine::wardrop() });
 }
@@ -30,7 +30,7 @@ fn acknowledged_writes_survive_daemon_crash_under_random_policy() {
 #[test]
 fn acknowledged_writes_survive_daemon_crash_with_two_copies() {
     let test = "death::acknowledged_writes_survive_daemon_crash_with_two_copies";
-    let campaign = deaths(campaign("death-copies", test, 6));
+    let campaign = deaths(campaign("death-copies", test, 3));
     run(&campaign, &Engine { chaos: true, copies: 2, ..Engine::wardrop() });
 }
 
@@ -38,7 +38,7 @@ fn acknowledged_writes_survive_daemon_crash_with_two_copies() {
 #[test]
 fn acknowledged_writes_survive_daemon_crash_and_device_loss() {
     let test = "death::acknowledged_writes_survive_daemon_crash_and_device_loss";
-    let mut campaign = deaths(campaign("death-missing", test, 8));
+    let mut campaign = deaths(campaign("death-missing", test, 4));
     campaign.setup.workload.errors = Errors::Tolerated;
     campaign.setup.disturbances = vec![Disturbance::MissingDevice, Disturbance::WriteErrors];
     run(&campaign, &Engine { copies: 2, ..Engine::random(4) });
@@ -49,20 +49,20 @@ fn acknowledged_writes_survive_daemon_crash_and_device_loss() {
 #[test]
 fn crashed_openings_of_one_half_do_not_split_mirror() {
     let test = "death::crashed_openings_of_one_half_do_not_split_mirror";
-    let (mut campaign, engine) = campaigns::idle_spans_in_turn(test, 8);
+    let (mut campaign, engine) = campaigns::idle_spans_in_turn(test, 4);
     (campaign.name, campaign.states.deaths) = ("death-in-turn", 0.6);
     run(&campaign, &engine);
 }
 
 #[test]
 fn dirty_blocks_outlive_the_software() {
-    let campaign = campaign("death-dirty", "death::dirty_blocks_outlive_the_software", 4);
+    let campaign = campaign("death-dirty", "death::dirty_blocks_outlive_the_software", 2);
     run(&deaths(dirty(campaign)), &Engine::write_back());
 }
 
 #[test]
 fn writes_beside_clean_blocks_outlive_the_software() {
-    let campaign = campaign("death-clean", "death::writes_beside_clean_blocks_outlive_the_software", 5);
+    let campaign = campaign("death-clean", "death::writes_beside_clean_blocks_outlive_the_software", 3);
     run(&deaths(campaign), &Engine::read_cache());
 }
 
@@ -82,21 +82,21 @@ fn writes_to_a_cache_in_either_mode_outlive_the_software() {
 #[test]
 fn acknowledged_writes_survive_daemon_crash_under_hystor() {
     let campaign =
-        hystor(campaign("death-hystor", "death::acknowledged_writes_survive_daemon_crash_under_hystor", 4));
+        hystor(campaign("death-hystor", "death::acknowledged_writes_survive_daemon_crash_under_hystor", 2));
     run(&deaths(campaign), &Engine::hystor());
 }
 
 #[test]
 fn acknowledged_writes_survive_daemon_crash_under_exclusive() {
     let test = "death::acknowledged_writes_survive_daemon_crash_under_exclusive";
-    let campaign = deaths(dirty(campaign("death-exclusive", test, 3)));
+    let campaign = deaths(dirty(campaign("death-exclusive", test, 2)));
     let policy = "exclusive,cache=40%,page=64KiB,period=15ms,rate=100MB".to_owned();
     run(&campaign, &Engine { policy, cache_extents: 2, ..Engine::wardrop() });
 }
 
 #[test]
 fn a_window_outlives_the_software() {
-    let mut campaign = deaths(campaign("death-pass", "death::a_window_outlives_the_software", 6));
+    let mut campaign = deaths(campaign("death-pass", "death::a_window_outlives_the_software", 3));
     campaign.setup.disturbances = vec![Disturbance::PolicyChanges];
     let policy = "pass,window=64KiB,max-lag=160KiB,idle=2ms,base=100us".to_owned();
     run(&campaign, &Engine { copies: 2, policy, ..Engine::wardrop() });
@@ -111,7 +111,7 @@ fn acknowledged_writes_on_adopted_disk_survive_daemon_crash() {
 #[test]
 fn acknowledged_writes_survive_daemon_crash_in_random_setup() {
     let test = "death::acknowledged_writes_survive_daemon_crash_in_random_setup";
-    let mut campaign = deaths(campaign("death-configurations", test, 10));
+    let mut campaign = deaths(campaign("death-configurations", test, 5));
     campaign.setup.disturbances = vec![Disturbance::PolicyChanges];
     run(&campaign, &Engine::random(5));
 }
@@ -120,7 +120,7 @@ fn acknowledged_writes_survive_daemon_crash_in_random_setup() {
 #[test]
 fn daemon_crash_after_failed_flush_restores_no_lost_bytes() {
     let test = "death::daemon_crash_after_failed_flush_restores_no_lost_bytes";
-    let mut campaign = deaths(campaign("death-lossy", test, 12));
+    let mut campaign = deaths(campaign("death-lossy", test, 6));
     campaign.setup.workload.errors = Errors::Tolerated;
     campaign.setup.disturbances = vec![Disturbance::LossyFlushes];
     campaign.setup.workload.mix.flush = 8;
@@ -131,7 +131,7 @@ fn daemon_crash_after_failed_flush_restores_no_lost_bytes() {
 #[test]
 fn daemon_crash_after_device_failure_restores_no_lost_bytes() {
     let test = "death::daemon_crash_after_device_failure_restores_no_lost_bytes";
-    let mut campaign = deaths(campaign("death-given-up", test, 8));
+    let mut campaign = deaths(campaign("death-given-up", test, 4));
     fail(&mut campaign, Errors::Tolerated);
     // A disk that loses power while the machine continues has lost data that the log refers to. An engine
     // that dies before the first failed request leaves no sign of the loss.

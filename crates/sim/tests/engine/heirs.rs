@@ -28,7 +28,7 @@ fn orthus_keeps_flushed_data() {
 fn colloid_keeps_flushed_data() {
     let test = "heirs::colloid_keeps_flushed_data";
     let policy = "colloid,round=10ms,weight=1,delta=0,latency=all".to_owned();
-    run(&campaign("colloid", test, 12), &Engine { policy, ..Engine::wardrop() });
+    run(&campaign("colloid", test, 6), &Engine { policy, ..Engine::wardrop() });
 }
 
 /// The ratio reaches its limit after a round: extents are mirrored, cleaned, and lose their mirrors.

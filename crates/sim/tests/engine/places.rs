@@ -11,7 +11,7 @@ fn power_cut_during_checkpoint_keeps_flushed_data() {
     let test = "places::power_cut_during_checkpoint_keeps_flushed_data";
     for engine in [Engine { copies: 2, ..Engine::wardrop() }, Engine::write_back(), Engine::read_cache()] {
         let (mut campaign, engine) = campaigns::checkpoints(test, 1, engine);
-        campaign.states.every *= 2;
+        campaign.states.every *= 10;
         run(&campaign, &engine);
     }
 }
@@ -20,7 +20,7 @@ fn power_cut_during_checkpoint_keeps_flushed_data() {
 fn temporarily_bad_metadata_region_keeps_flushed_data() {
     let test = "places::temporarily_bad_metadata_region_keeps_flushed_data";
     for copies in [1, 2] {
-        let (campaign, engine) = campaigns::bad_regions(test, 2, copies);
+        let (campaign, engine) = campaigns::bad_regions(test, 1, copies);
         run(&campaign, &engine);
     }
 }
@@ -29,7 +29,7 @@ fn temporarily_bad_metadata_region_keeps_flushed_data() {
 fn failed_or_hung_discards_keep_flushed_data() {
     let test = "places::failed_or_hung_discards_keep_flushed_data";
     for copies in [1, 2] {
-        let (campaign, engine) = campaigns::discards(test, 2, copies);
+        let (campaign, engine) = campaigns::discards(test, 1, copies);
         run(&campaign, &engine);
     }
 }
@@ -38,7 +38,7 @@ fn failed_or_hung_discards_keep_flushed_data() {
 fn cache_on_stalling_devices_keeps_flushed_data() {
     let test = "places::cache_on_stalling_devices_keeps_flushed_data";
     for engine in [Engine::write_back(), Engine::read_cache(), Engine::hystor()] {
-        let (campaign, engine) = campaigns::stalled_caches(test, 2, engine);
+        let (campaign, engine) = campaigns::stalled_caches(test, 1, engine);
         run(&campaign, &engine);
     }
 }
@@ -47,7 +47,7 @@ fn cache_on_stalling_devices_keeps_flushed_data() {
 #[test]
 fn idle_mirror_keeps_flushed_data() {
     let test = "places::idle_mirror_keeps_flushed_data";
-    let (campaign, engine) = campaigns::idle_spans(test, 6);
+    let (campaign, engine) = campaigns::idle_spans(test, 3);
     run(&campaign, &engine);
 }
 
@@ -55,7 +55,7 @@ fn idle_mirror_keeps_flushed_data() {
 #[test]
 fn idle_mirror_without_one_disk_keeps_flushed_data() {
     let test = "places::idle_mirror_without_one_disk_keeps_flushed_data";
-    let (campaign, engine) = campaigns::idle_spans_in_turn(test, 8);
+    let (campaign, engine) = campaigns::idle_spans_in_turn(test, 4);
     run(&campaign, &engine);
 }
 
@@ -63,7 +63,7 @@ fn idle_mirror_without_one_disk_keeps_flushed_data() {
 fn huge_extents_keep_flushed_data() {
     let test = "places::huge_extents_keep_flushed_data";
     for engine in [Engine::wardrop(), Engine::write_back(), Engine { copies: 2, ..Engine::wardrop() }] {
-        let (campaign, engine) = campaigns::huge_extents(test, 2, engine);
+        let (campaign, engine) = campaigns::huge_extents(test, 1, engine);
         run(&campaign, &engine);
     }
 }

@@ -7,14 +7,14 @@ use crate::engine_subject::{Engine, campaign};
 #[test]
 fn published_pass_keeps_flushed_data() {
     let test = "published::published_pass_keeps_flushed_data";
-    run_behind(campaign("pass-published", test, 7), "pass,as-published,window=64KiB,threshold=2,base=100us");
+    run_behind(campaign("pass-published", test, 4), "pass,as-published,window=64KiB,threshold=2,base=100us");
 }
 
 /// Blocks stay dirty until the purge, and all of the tier is assigned.
 #[test]
 fn published_exclusive_keeps_flushed_data() {
     let test = "published::published_exclusive_keeps_flushed_data";
-    let mut campaign = dirty(campaign("exclusive-published", test, 4));
+    let mut campaign = dirty(campaign("exclusive-published", test, 2));
     campaign.states.go_on = 0.5;
     let policy = "exclusive,as-published,cache=40%,page=64KiB,period=15ms,rate=100MB".to_owned();
     run(&campaign, &Engine { policy, cache_extents: 2, ..Engine::wardrop() });

@@ -128,19 +128,16 @@ fn check_deferred(failure: Failure) {
 
 /// The same with a disk that keeps epochs.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn write_reaches_image_disk_if_ssd_rejects_writes() {
     check_by_epochs(Failure::AllWrites);
 }
 
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn write_reaches_image_disk_if_ssd_hangs() {
     check_by_epochs(Failure::Hangs);
 }
 
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn write_reaches_image_disk_if_ssd_sector_is_bad() {
     check_by_epochs(Failure::OneSector);
 }
@@ -327,7 +324,6 @@ fn moves_without_readable_source_yield_to_tasks() {
 /// Without any lag a change of any length began, and all of the change was acknowledged while only the SSD
 /// had the data.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn long_write_keeps_lag_within_epoch_bound() {
     let world = World::new(74);
     let rigged = two(&world);

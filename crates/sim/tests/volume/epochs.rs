@@ -260,7 +260,6 @@ pub fn lose_ssd(seed: u64) {
 }
 
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn image_disk_holds_past_state_whenever_ssd_is_lost() {
     let seeds = seeds("BRAID_EPOCH_SEEDS", 4);
     (0..seeds).for_each(lose_ssd);
@@ -269,7 +268,6 @@ fn image_disk_holds_past_state_whenever_ssd_is_lost() {
 /// After a power cut the SSD may lack blocks of an epoch that the disk has, and the disk may lack blocks
 /// that the SSD has. The disk keeps its state until the next epoch.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn image_disk_holds_past_state_after_full_power_cut() {
     for seed in 1000..1030 {
         let world = World::new(seed);
@@ -316,7 +314,6 @@ fn image_disk_holds_past_state_after_full_power_cut() {
 
 /// Without the SSD, and without a request to recover, the volume is refused while the disk is stale.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn volume_without_ssd_is_refused_until_recovery() {
     let world = World::new(7);
     let [ssd, disk] = disks(&world);
@@ -392,7 +389,6 @@ async fn damage_segments(disk: &Disk) {
 
 /// While the SSD has all data, a damaged journal of epochs costs only the image, which is reproduced.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn volume_with_ssd_survives_damaged_epoch_journal() {
     let world = World::new(17);
     let [ssd, disk] = disks(&world);
@@ -432,7 +428,6 @@ fn volume_with_ssd_survives_damaged_epoch_journal() {
 
 /// A recovery interrupted at any write can be repeated, with the same result.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn interrupted_recovery_gives_same_result_when_repeated() {
     let world = World::new(11);
     let [ssd, disk] = disks(&world);

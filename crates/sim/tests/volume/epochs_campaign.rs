@@ -291,7 +291,6 @@ pub fn fail_devices(seed: u64) {
 }
 
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn image_and_acknowledged_data_survive_random_failures() {
     let number = |name, usual| std::env::var(name).map_or(usual, |text| text.parse().unwrap());
     let first = number("BRAID_EPOCH_FIRST", 0);

@@ -61,7 +61,6 @@ pub async fn check_damage(volume: &Rig, base: &[u8], lost: &BTreeSet<Bytes>) {
 
 /// If one sector of its journal was unreadable, the next opening of a recovered volume failed entirely.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn bad_sector_in_segment_loses_only_covered_ranges() {
     let world = World::new(15);
     world.clone().block_on(async move {
@@ -141,7 +140,6 @@ fn bad_sector_in_segment_loses_only_covered_ranges() {
 /// Power fails while a guest writes a whole damaged extent: the extent reads as before, with its errors, or
 /// as the new write, never as older bytes.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn power_cut_during_damaged_extent_write_exposes_nothing_older() {
     let world = World::new(9);
     world.clone().block_on(async move {
@@ -199,7 +197,6 @@ fn power_cut_during_damaged_extent_write_exposes_nothing_older() {
 
 /// The journal was read in pieces of 1 MiB, and the last piece reaches beyond the journal's content.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn bad_sector_after_last_segment_costs_nothing() {
     let world = World::new(10);
     world.clone().block_on(async move {
@@ -218,7 +215,6 @@ fn bad_sector_after_last_segment_costs_nothing() {
 /// Only the index page of a segment names the segment's ranges, and only all index pages together name the
 /// valid bits: without one page nothing can be decided.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn opening_with_unreadable_index_page_is_refused_unchanged() {
     let world = World::new(11);
     world.clone().block_on(async move {
@@ -252,7 +248,6 @@ fn opening_with_unreadable_index_page_is_refused_unchanged() {
 
 /// Both pages were taken for pages never written, and the bytes in place for the volume.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn opening_without_recovery_progress_is_refused() {
     let world = World::new(12);
     world.clone().block_on(async move {
@@ -279,7 +274,6 @@ fn opening_without_recovery_progress_is_refused() {
 /// If the newer of the two pages with the progress of the recovery was damaged, the journal's content
 /// overwrote guests' flushed data. If one page was unreadable, the volume was refused.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn one_damaged_state_page_costs_nothing() {
     let world = World::new(15);
     world.clone().block_on(async move {
@@ -320,7 +314,6 @@ fn one_damaged_state_page_costs_nothing() {
 
 /// Data without any copy prevents the end of a recovery until an administrator gives the data up.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn a_repair_gives_up_damaged_extents_and_the_recovery_ends() {
     let world = World::new(13);
     world.clone().block_on(async move {
@@ -377,7 +370,6 @@ fn a_repair_gives_up_damaged_extents_and_the_recovery_ends() {
 
 /// Only the journal of this disk has some bytes of the volume: its drain never ended.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn disk_under_recovery_cannot_be_removed() {
     let unended = (14..20).filter(|&seed| cannot_be_removed(seed)).count();
     assert!(unended > 0, "each recovery had ended before");

@@ -104,7 +104,6 @@ pub async fn wait_until_applied(world: &World, volume: &Rig) {
 /// went to the other disk. Extents with a second copy on the larger disk were never written by epochs, and
 /// counted as equal.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn new_second_copies_lie_on_image_disk() {
     let world = World::new(1);
     let rigged = three(&world);
@@ -121,7 +120,6 @@ fn new_second_copies_lie_on_image_disk() {
 
 /// The same after an earlier policy that had put second copies on the other disk.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn second_copies_migrate_to_image_disk() {
     let world = World::new(2);
     let rigged = three(&world);
@@ -153,7 +151,6 @@ fn second_copies_migrate_to_image_disk() {
 /// Epochs began while an SSD was stale for writes that had gone to the disk alone. Guests continued to write
 /// to the disk, and the disk never again was a past state of the volume.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn stale_ssd_is_resynced_before_disk_becomes_image() {
     let world = World::new(3);
     let rigged = two(&world);
@@ -185,7 +182,6 @@ fn stale_ssd_is_resynced_before_disk_becomes_image() {
 /// With two SSDs, or another disk beside the disk with epochs, the map lay on other devices. A volume
 /// without two of its devices was refused: there was no recovery.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn image_disk_recovers_volume_after_any_device_loss() {
     for (seed, other) in [(0, DiskOptions::ssd(MIB * 12)), (1, DiskOptions::hdd(MIB * 40))] {
         let world = World::new(seed);
@@ -224,7 +220,6 @@ fn image_disk_recovers_volume_after_any_device_loss() {
 
 /// A policy without epochs took over while the disk was stale: the stale extents were never resynchronised.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn stale_image_disk_is_resynced_when_epochs_end() {
     for seed in 0..6 {
         let (world, bytes) = (World::new(seed), Bytes(64 << 10));
@@ -251,7 +246,6 @@ fn stale_image_disk_is_resynced_when_epochs_end() {
 /// writes of guests went to the disk in place. The disk still claimed to be the volume at the end of an
 /// epoch.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn image_disk_stays_unchanged_after_ssd_flush_failure() {
     for seed in 0..8 {
         let world = World::new(seed);
@@ -285,7 +279,6 @@ fn image_disk_stays_unchanged_after_ssd_flush_failure() {
 /// The policy kept waiting for an epoch that could not end any more, and the stop waited two minutes for the
 /// policy.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn close_is_prompt_after_ssd_flush_failure() {
     let world = World::new(10);
     let rigged = two(&world);
@@ -308,7 +301,6 @@ fn close_is_prompt_after_ssd_flush_failure() {
 /// A read from the SSD failed while an epoch was written to the journal: neither the epoch nor guests'
 /// writes nor the close ever ended.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn unreadable_epoch_blocks_neither_guests_nor_image_disk() {
     let world = World::new(5);
     let rigged = two(&world);
@@ -355,7 +347,6 @@ fn unreadable_epoch_blocks_neither_guests_nor_image_disk() {
 
 /// The same with a policy that stops writes rather than continue without a safe copy.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn writes_beyond_lag_bound_fail_if_policy_says_stop() {
     let world = World::new(6);
     let rigged = two(&world);
@@ -388,7 +379,6 @@ fn writes_beyond_lag_bound_fail_if_policy_says_stop() {
 /// A bad spot of the SSD, found while the journal was applied, made the disk fail, though the disk had all
 /// data.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn unreadable_ssd_data_is_applied_from_epoch_journal() {
     for seed in 0..10 {
         let world = World::new(seed);
@@ -425,7 +415,6 @@ fn unreadable_ssd_data_is_applied_from_epoch_journal() {
 
 /// A disk that cannot write its journal is failed, durably. Guests continue, or stop if the policy says so.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn disk_with_unwritable_epoch_journal_is_failed() {
     for stops in [false, true] {
         let world = World::new(8);
@@ -462,7 +451,6 @@ fn disk_with_unwritable_epoch_journal_is_failed() {
 
 /// An unreadable journal prevented the opening of the volume, though the SSD has all data.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn volume_opens_without_readable_epoch_journal() {
     let world = World::new(9);
     let rigged = two(&world);

@@ -24,7 +24,6 @@ fn spoil(volume: &Rig, faults: &braid_sim::Faults, at: Bytes) {
 /// A place of the SSD could be neither read nor repaired: the copy in the image became the home. Guests
 /// wrote to the image in place, and after a power cut an epoch of the journal overwrote their flushed data.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn failed_repair_does_not_move_home_to_image() {
     let world = World::new(1);
     let rigged = two(&world);
@@ -63,7 +62,6 @@ fn failed_repair_does_not_move_home_to_image() {
 
 /// The same while the image has all data of the SSD.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn unrepairable_ssd_is_failed_if_image_is_complete() {
     let world = World::new(2);
     let rigged = two(&world);
@@ -95,7 +93,6 @@ fn unrepairable_ssd_is_failed_if_image_is_complete() {
 /// was allocated at that moment had one copy from then on. Or the job's older bytes went to the image after
 /// an epoch had counted.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn jobs_in_flight_when_epochs_begin_leave_image_correct() {
     for seed in 0..seeds("BRAID_CRASH_SEEDS", 16) {
         let world = World::new(seed);
@@ -160,7 +157,6 @@ async fn scatter(volume: Rig, extents: Range<u64>, block: u64, written: Rc<Cell<
 /// new lag together exceeded the size of one epoch, so the disk was overwritten in place. A loss of the SSD
 /// meanwhile would have cost the volume.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn image_disk_stays_valid_while_guests_continue_after_crash() {
     let world = World::new(31);
     let sizes = [DiskOptions::ssd(MIB * 48), DiskOptions::hdd(MIB * 48)];
@@ -218,7 +214,6 @@ fn image_disk_stays_valid_while_guests_continue_after_crash() {
 /// Guests write to new places and never flush, and the disk receives the writes by epochs. If a power cut
 /// took all of these writes from the SSD, the disk had to give up more than one epoch can hold.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn counted_epoch_is_durable_on_ssd() {
     let world = World::new(32);
     let sizes = [DiskOptions::ssd(MIB * 48), DiskOptions::hdd(MIB * 48)];
@@ -253,7 +248,6 @@ fn counted_epoch_is_durable_on_ssd() {
 
 /// The disk lacks a block of an extent. The SSD cannot read another block of the extent, which the disk has.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn current_image_block_replaces_bad_ssd_block() {
     let world = World::new(33);
     let rigged = two(&world);
@@ -286,7 +280,6 @@ fn current_image_block_replaces_bad_ssd_block() {
 /// An epoch is in the journal and not yet in place: the older bytes in place must not replace a bad place of
 /// the SSD.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn unapplied_epoch_range_is_not_read_in_place() {
     let unapplied = Cell::new(0);
     for seed in 0..20 {

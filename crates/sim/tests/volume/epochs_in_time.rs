@@ -20,7 +20,6 @@ fn large(identity: u8, policy: &str) -> CreateOptions {
 /// A load without pauses, with few overwrites, stayed far below the bound in bytes: no epoch ended during
 /// the load, and the disk lagged by 13 s. The defaults had no bound in time.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn an_epoch_ends_every_few_seconds_under_a_load_without_a_pause() {
     let world = World::new(41);
     let rigged = pair(&world);
@@ -50,7 +49,6 @@ fn an_epoch_ends_every_few_seconds_under_a_load_without_a_pause() {
 /// After a crash the disk is compared before an epoch can end. A guest that waited for an epoch meanwhile,
 /// because the oldest write was too old, waited for the comparison of all spans that had been in use.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn guests_do_not_wait_for_delayed_epoch_after_crash() {
     let world = World::new(42);
     let rigged = pair(&world);

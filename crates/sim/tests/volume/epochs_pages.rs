@@ -79,7 +79,6 @@ async fn made(world: &World, rigged: &Rigged) -> Superblock {
 /// image had too low a number to be the newest. The next opening wrote the remainder of the run over newer
 /// bytes.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn partly_applied_epoch_journal_voids_image() {
     // Two segments are a batch.
     for segments in [5, 7] {
@@ -109,7 +108,6 @@ fn partly_applied_epoch_journal_voids_image() {
 /// A single page recorded that the disk was no image any more. After damage to this page, the other page
 /// counted, and the run's content overwrote newer bytes.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn damaged_state_page_does_not_revive_void_image() {
     for page in 0..STATE_PAGES {
         let world = World::new(22);
@@ -141,7 +139,6 @@ fn damaged_state_page_does_not_revive_void_image() {
 /// A page of a returned disk was unreadable, so the disk counted as no image, but the decision was not
 /// recorded. The next opening read the page, and wrote the old run over newer bytes.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn disk_returning_with_bad_state_page_voids_image() {
     for page in 0..STATE_PAGES {
         let world = World::new(26);
@@ -177,7 +174,6 @@ fn disk_returning_with_bad_state_page_voids_image() {
 /// A bad place in the map or in the journal of the disk prevented a recovery that needs neither. Later the
 /// bad place prevented the next opening, as without a recovery, and each opening needed a repair.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn a_recovery_needs_neither_the_map_nor_the_journal() {
     let world = World::new(24);
     world.clone().block_on(async move {
@@ -248,7 +244,6 @@ async fn check_lost(volume: &Rig, base: &[u8], lost: &[ExtentId]) {
 /// The start of a recovery was recorded durably before the last checks that may refuse the recovery. A later
 /// opening without a request for recovery then continued the recovery.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn refused_recovery_changes_nothing() {
     let world = World::new(25);
     world.clone().block_on(async move {
@@ -267,7 +262,6 @@ fn refused_recovery_changes_nothing() {
 /// The page of the newest epoch is damaged: the disk is the image of the previous epoch, and the content of
 /// the newest epoch counts as lag.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn a_damaged_page_costs_no_more_than_a_comparison() {
     for page in 0..STATE_PAGES {
         let world = World::new(23);
@@ -328,7 +322,6 @@ async fn cut_at_any_instant(world: &World, disk: &Disk, base: &[u8], rng: &mut R
 /// The page that records the recovery was damaged, and the older page called the disk an image. The map
 /// counted, which says that everything is in place, and the journal's content was dropped.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn damaged_state_page_of_interrupted_recovery_costs_nothing() {
     let world = World::new(16);
     world.clone().block_on(async move {
@@ -382,7 +375,6 @@ fn damaged_state_page_of_interrupted_recovery_costs_nothing() {
 /// A disk with a completed recovery was refused entirely if one of the two pages was unreadable or
 /// unwritable.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn bad_state_page_of_lone_disk_costs_nothing() {
     let world = World::new(17);
     world.clone().block_on(async move {

@@ -20,7 +20,6 @@ pub async fn just_recovered(world: &World, disk: &Disk, faults: &Faults) -> Rig 
 }
 
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn recovered_volume_serves_at_once_and_completes_in_place() {
     let world = World::new(5);
     world.clone().block_on(async move {
@@ -58,7 +57,6 @@ fn recovered_volume_serves_at_once_and_completes_in_place() {
 
 /// An unreadable place of the journal costs only its own data: neither the volume nor other guests' writes.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn bad_epoch_journal_affects_only_covered_extents() {
     let world = World::new(6);
     world.clone().block_on(async move {
@@ -119,7 +117,6 @@ fn bad_epoch_journal_affects_only_covered_extents() {
 /// A new SSD is added during the recovery of the disk: the SSD is resynchronised after the end of the
 /// recovery.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn a_new_ssd_is_brought_up_to_date_after_the_recovery() {
     let world = World::new(7);
     world.clone().block_on(async move {
@@ -160,7 +157,6 @@ fn a_new_ssd_is_brought_up_to_date_after_the_recovery() {
 
 /// A second recovery believed the disk alone, and so gave up guests' flushed data on the new SSD.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn second_recovery_is_refused_after_device_addition() {
     let under_way = (0..12).filter(|&seed| go_on_with_another_device(seed)).count();
     assert!(under_way > 0, "each recovery had ended before the device was there");

@@ -13,7 +13,6 @@ use braid_sim::{FaultPlan, World};
 /// Without the disk, which keeps addresses, no extent seemed to have room. So such a disk could neither be
 /// removed nor replaced while the volume was served, whether the disk was present or lost.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn image_disk_leaves_under_policy_without_epochs() {
     for is_lost in [false, true] {
         let world = World::new(30);
@@ -63,7 +62,6 @@ fn image_disk_leaves_under_policy_without_epochs() {
 /// A lost disk was to be removed, and an attempt to use the disk again failed: the removal was forgotten
 /// until the next opening.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn lost_disk_is_removed_after_failed_return() {
     let world = World::new(23);
     let rigged = three(&world);

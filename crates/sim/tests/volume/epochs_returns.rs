@@ -15,7 +15,6 @@ use braid_sim::{FaultPlan, World};
 /// marked the span as dirty, so the resync skipped the extent, and the earlier content of the image counted
 /// as equal.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn second_copy_lost_by_failed_flush_is_reproduced() {
     let world = World::new(20);
     let rigged = three(&world);
@@ -55,7 +54,6 @@ fn second_copy_lost_by_failed_flush_is_reproduced() {
 /// The disk returned its superblock, and hung when its state page was read: dropping the disk while it owed
 /// an answer was a panic.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn disk_hanging_during_return_stays_failed_until_answer() {
     let world = World::new(21);
     let rigged = two(&world);
@@ -89,7 +87,6 @@ fn disk_hanging_during_return_stays_failed_until_answer() {
 /// The first epoch after the return was written to the start of the ring, or behind the last run before the
 /// failure. The disk recorded another place: the epoch could not be recovered.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn epochs_of_returned_disk_are_recoverable() {
     for fails_to_flush in [false, true] {
         let world = World::new(22);
@@ -140,7 +137,6 @@ fn epochs_of_returned_disk_are_recoverable() {
 /// For up to 100 ms after the loss of the last SSD, the disk still kept epochs, and had no room for a new
 /// extent.
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn new_extent_finds_space_at_once_after_ssd_loss() {
     let world = World::new(22);
     let rigged = two(&world);

@@ -75,7 +75,6 @@ fn lose_ssds(extent: Bytes, size: Bytes, seed: u64) {
 }
 
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn epochs_are_kept_whatever_the_size_of_extents_and_volume() {
     for (seed, (extent, size)) in [
         (KIB * 4, KIB * 64),

@@ -3,6 +3,9 @@
 
 #[path = "../chaos/mod.rs"]
 mod chaos;
+#[cfg(debug_assertions)]
+#[path = "../planted/volume.rs"]
+mod planted;
 mod rig;
 mod toy_policies;
 mod working_set;

@@ -427,13 +427,11 @@ fn seeds(usual: u64) -> Range<u64> {
 }
 
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn writes_during_journal_replay_survive_power_cuts() {
-    seeds(60).for_each(recover_at_work);
+    seeds(12).for_each(recover_at_work);
 }
 
 #[test]
-#[cfg_attr(feature = "planted", ignore)]
 fn bad_places_in_journal_lose_only_named_sectors() {
-    seeds(40).for_each(recover_with_bad_places);
+    seeds(10).for_each(recover_with_bad_places);
 }

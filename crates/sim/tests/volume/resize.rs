@@ -213,11 +213,11 @@ pub fn campaign(plan: &Plan, cuts: u64) {
 #[test]
 fn volume_grows_through_power_cuts() {
     for copies in [1, 2] {
-        campaign(&Plan { copies, seed: 10, ..PLAN }, 48);
-        campaign(&Plan { copies, group: Some(1), seed: 20, ..PLAN }, 48);
+        campaign(&Plan { copies, seed: 10, ..PLAN }, 12);
+        campaign(&Plan { copies, group: Some(1), seed: 20, ..PLAN }, 12);
         // The last extent is not whole, and the last page of the map serves both sizes.
         let (before, after) = (MIB * 5 + KIB * 12, MIB * 6 + KIB * 20);
-        campaign(&Plan { copies, extent_size: KIB * 128, before, after, seed: 30, ..PLAN }, 24);
+        campaign(&Plan { copies, extent_size: KIB * 128, before, after, seed: 30, ..PLAN }, 12);
     }
 }
 
@@ -225,8 +225,8 @@ fn volume_grows_through_power_cuts() {
 fn volume_shrinks_through_power_cuts() {
     let (before, after) = (MIB * 12, MIB * 5);
     for copies in [1, 2] {
-        campaign(&Plan { copies, before, after, seed: 40, ..PLAN }, 24);
-        campaign(&Plan { copies, before, after, group: Some(1), seed: 50, ..PLAN }, 48);
+        campaign(&Plan { copies, before, after, seed: 40, ..PLAN }, 8);
+        campaign(&Plan { copies, before, after, group: Some(1), seed: 50, ..PLAN }, 8);
     }
 }
 

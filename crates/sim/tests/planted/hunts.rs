@@ -1,7 +1,8 @@
 //! Campaigns for finding planted bugs.
 
+use super::chosen::SEEDS;
+use crate::campaigns;
 use crate::engine_subject::{Engine, campaign};
-use crate::{SEEDS, campaigns};
 use braid_base::{KIB, MIB, Nanos};
 use braid_engine::Bug;
 use braid_sim::{Campaign, DiskOptions, Disturbance, Errors, Mix, States};

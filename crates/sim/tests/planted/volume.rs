@@ -1,139 +1,17 @@
-//! Planted bugs of the engine: campaigns like those of `engine.rs` must find each bug, soon.
-//!
-//! `cargo test -p braid-sim --features planted --test planted`; with `BRAID_PLANTED=NAME` for one bug.
+//! Planted bugs that power cuts, losses and lives of devices of a volume must find.
 
-#[path = "volume/adopted.rs"]
-#[allow(dead_code, reason = "of its tests these use one")]
-mod adopted;
-#[path = "volume/adopted_loss.rs"]
-#[allow(dead_code, reason = "of its tests these use one")]
-mod adopted_loss;
-#[path = "volume/adopted_sums.rs"]
-#[allow(dead_code, reason = "of its tests these use one")]
-mod adopted_sums;
-#[path = "volume/adopted_two_ssds.rs"]
-#[allow(dead_code, reason = "of its tests these use one campaign")]
-mod adopted_two_ssds;
-#[path = "volume/ahead.rs"]
-#[allow(dead_code, reason = "of its tests these use one")]
-mod ahead;
-#[path = "volume/bad_regions.rs"]
-#[allow(dead_code, reason = "other tests of volumes use parts of it")]
-mod bad_regions;
-mod campaigns;
-mod chaos;
-#[path = "volume/cut.rs"]
-#[allow(dead_code, reason = "of its tests these use one")]
-mod cut;
-#[path = "volume/deadlines.rs"]
-#[allow(dead_code, reason = "other tests of volumes use parts of it")]
-mod deadlines;
-#[path = "volume/device_campaign.rs"]
-#[allow(dead_code, reason = "of its campaigns these use one life")]
-mod device_campaign;
-mod engine_subject;
-#[path = "volume/epochs.rs"]
-#[allow(dead_code, reason = "of its tests these use one")]
-mod epochs;
-#[path = "volume/fence.rs"]
-#[allow(dead_code, reason = "of its tests these use one")]
-mod fence;
-mod hunts;
-#[path = "volume/lapses.rs"]
-#[allow(dead_code, reason = "of its tests these use one life")]
-mod lapses;
-#[path = "volume/lease.rs"]
-#[allow(dead_code, reason = "of its tests these use one")]
-mod lease;
-#[path = "volume/lying.rs"]
-#[allow(dead_code, reason = "of its tests these use one")]
-mod lying;
-#[path = "volume/openings.rs"]
-#[allow(dead_code, reason = "other tests of volumes use parts of it")]
-mod openings;
-#[path = "volume/outlives_ssd.rs"]
-#[allow(dead_code, reason = "of its tests these use one")]
-mod outlives_ssd;
-#[path = "volume/recovery_campaign.rs"]
-#[allow(dead_code, reason = "of its tests these use one")]
-mod recovery_campaign;
-#[path = "volume/recovery_damage.rs"]
-#[allow(dead_code, reason = "of its tests these use one")]
-mod recovery_damage;
-#[path = "volume/replace.rs"]
-#[allow(dead_code, reason = "of its tests these use one description")]
-mod replace;
-#[path = "volume/resize.rs"]
-#[allow(dead_code, reason = "of its tests these use one campaign")]
-mod resize;
-#[path = "volume/rig/mod.rs"]
-#[allow(dead_code, reason = "tests of volumes use all of it")]
-mod rig;
-#[path = "volume/toy_policies/mod.rs"]
-#[allow(dead_code, unused_imports, reason = "tests of volumes use all of it")]
-mod toy_policies;
-#[path = "volume/two_caching_ssds.rs"]
-#[allow(dead_code, reason = "of its tests these use one")]
-mod two_caching_ssds;
-#[path = "volume/undecided.rs"]
-#[allow(dead_code, reason = "of its tests these use one life")]
-mod undecided;
-#[path = "volume/unwritable.rs"]
-#[allow(dead_code, reason = "other tests of volumes use parts of it")]
-mod unwritable;
-#[path = "volume/witness.rs"]
-#[allow(dead_code, reason = "of its tests these use two")]
-mod witness;
+#[path = "chosen.rs"]
+mod chosen;
 
-#[path = "volume/unread_journal.rs"]
-#[allow(dead_code, reason = "of its tests these use one life")]
-mod unread_journal;
-#[path = "volume/unrecorded.rs"]
-#[allow(dead_code, reason = "of its tests these use the two lives")]
-mod unrecorded;
-
+use crate::{
+    adopted, adopted_loss, adopted_sums, adopted_two_ssds, ahead, cut, device_campaign, epochs, fence,
+    lapses, lease, lying, outlives_ssd, recovery_campaign, resize, two_caching_ssds, undecided,
+    unread_journal, unrecorded, witness,
+};
 use braid_engine::{Bug, plant};
-use braid_sim::{Campaign, Failure};
-use hunts::hunt;
+use chosen::{SEEDS, chosen};
 use std::panic::catch_unwind;
 use std::time::Instant;
-
-/// Number of seeds after which a bug counts as not found.
-const SEEDS: u64 = 300;
-
-/// Returns the failure caused by the bug; `None` if the bug escapes.
-fn find(bug: Bug) -> Option<Failure> {
-    let (campaign, engine) = hunt(bug);
-    plant(Some(bug));
-    let start = Instant::now();
-    let found = campaign.run(&engine).err();
-    plant(None);
-    let seconds = start.elapsed().as_secs_f32();
-    match &found {
-        Some(failure) => println!("{bug:?}: found after {seconds:.1} s by {}", failure.trial),
-        None => println!("{bug:?}: NOT found in {seconds:.1} s"),
-    }
-    found.map(|failure| *failure)
-}
-
-#[test]
-fn every_planted_bug_is_found() {
-    let escaped: Vec<Bug> = chosen(Bug::ALL).filter(|&bug| find(bug).is_none()).collect();
-    assert!(escaped.is_empty(), "no campaign finds {escaped:?}");
-}
-
-#[test]
-fn every_planted_bug_of_the_pending_log_is_found() {
-    let escaped: Vec<Bug> = chosen(Bug::OF_DEATH).filter(|&bug| find(bug).is_none()).collect();
-    assert!(escaped.is_empty(), "no death of the software finds {escaped:?}");
-}
-
-/// Returns all of `bugs`, or the bug named in the environment.
-fn chosen(bugs: &'static [Bug]) -> impl Iterator<Item = Bug> {
-    let asked = std::env::var("BRAID_PLANTED").ok();
-    let is_chosen = move |bug: &Bug| asked.as_ref().is_none_or(|asked| format!("{bug:?}") == *asked);
-    bugs.iter().copied().filter(is_chosen)
-}
 
 /// Returns the first seed with a failing trial under this bug.
 fn found_by(bug: Bug, trial: fn(u64)) -> Option<u64> {
@@ -285,39 +163,4 @@ fn every_planted_bug_of_leases_is_found() {
     let escaped: Vec<Bug> = chosen(Bug::OF_LEASES).filter(|&bug| found_by(bug, trial).is_none()).collect();
     assert!(escaped.is_empty(), "no opening on a second host finds {escaped:?}");
     trial(0);
-}
-
-/// Otherwise a hunt could find the engine's own mistakes.
-#[test]
-fn hunts_without_planted_bug_find_nothing() {
-    for bug in [
-        Bug::FlushSkipped,
-        Bug::FailedFlushForgotten,
-        Bug::PaddingForgotten,
-        Bug::SecondCopyNotWritten,
-        Bug::StaleDeviceTaken,
-        Bug::IntentTooLate,
-        Bug::CleanExtrasTrusted,
-        Bug::GoneExtraForgotten,
-        Bug::SummaryBeforeGroups,
-        Bug::PageWrittenOnce,
-        Bug::MoveWithoutIntent,
-        Bug::LostWritesRead,
-        Bug::LateWriteForgotten,
-        Bug::ShrinkingDropsDirty,
-        Bug::FirstExtentBehind,
-        Bug::LogPublishedLate,
-        Bug::AreaNotFlushed,
-        Bug::ReturnedWithoutCheckpoint,
-        Bug::ClearedWhileWriting,
-        Bug::LossNotDoubted,
-        Bug::OlderReturnTaken,
-        Bug::FirstOfTwoTaken,
-        Bug::BehindRangeShort,
-        Bug::WriteBackErrorIgnored,
-    ] {
-        let (campaign, engine) = hunt(bug);
-        let result = Campaign { seeds: 0..6, ..campaign }.run(&engine);
-        assert!(result.is_ok(), "a hunt for {bug:?} finds something else: {}", result.unwrap_err());
-    }
 }
