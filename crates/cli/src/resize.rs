@@ -9,8 +9,9 @@ use clap::Args;
 ///
 /// A served volume grows under its guests: their requests wait for a moment, and no request fails. An
 /// attached block device has the new size at once; the file system on it grows by its own command (resize2fs,
-/// xfs_growfs, btrfs filesystem resize). NBD clients see the new size when they connect again. A size that
-/// the devices cannot hold is refused, and the message names the largest: braid device add makes room.
+/// xfs_growfs, btrfs filesystem resize). A virtual machine by vhost-user sees the new size at once; NBD clients
+/// see the new size when they connect again. A size that the devices cannot hold is refused, and the message
+/// names the largest: braid device add makes room.
 ///
 /// A volume shrinks if nothing is stored beyond the new end: shrink the file system first, and discard the
 /// rest (blkdiscard). A volume with NBD clients or an attached block device does not shrink. A disk with its
@@ -23,7 +24,8 @@ Examples:
   braid resize vault 12TiB
   braid device add vault --hdd /dev/sdd && braid resize vault 16TB && resize2fs /dev/braid/vault
 
-JSON: name, size_bytes, former_bytes, left_bytes (by which the volume could grow further), block_device.")]
+JSON: name, size_bytes, former_bytes, left_bytes (by which the volume could grow further), block_device, \
+untold_guests (have the former size until they connect again).")]
 pub struct Arguments {
     /// Name of the volume
     name: VolumeName,
@@ -51,6 +53,9 @@ fn describe(report: &ResizeReport) -> String {
         let device = device.display();
         text +=
             &format!("\n{device} has this size. Next: grow its file system, for example resize2fs {device}");
+    }
+    for guest in &report.untold_guests {
+        text += &format!("\n{guest} has the former size until it connects again");
     }
     text
 }

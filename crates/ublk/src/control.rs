@@ -3,7 +3,7 @@
 //! some commands only after the server has answered requests, such as those of the scan for partitions.
 #![allow(unsafe_code)]
 
-use crate::wire::{ControlCommand, ControlVerb, DeviceInfo, Parameters};
+use crate::wire::{ANY_DEVICE, ControlCommand, ControlVerb, DeviceInfo, Parameters};
 use braid_base::Bytes;
 use braid_engine::{Error, ErrorKind, Result};
 use braid_runtime::{Arena, Buf, Semaphore};
@@ -68,6 +68,14 @@ impl Control {
         })
     }
 
+    /// Returns the features of the driver.
+    pub async fn features(&self) -> io::Result<u64> {
+        let _turn = self.turn.acquire(1).await;
+        let command = ControlCommand { len: size_of::<u64>() as u16, ..self.with_memory(ANY_DEVICE) };
+        self.run(ControlVerb::Features, command).await?;
+        Ok(self.received())
+    }
+
     /// Makes a device, and returns its description.
     pub async fn add(&self, wanted: &DeviceInfo) -> io::Result<DeviceInfo> {
         let _turn = self.turn.acquire(1).await;
@@ -103,7 +111,7 @@ impl Control {
     }
 
     /// Runs a command without memory: `argument` is a process for [`ControlVerb::Start`] and
-    /// [`ControlVerb::EndRecovery`], else 0.
+    /// [`ControlVerb::EndRecovery`], a number of sectors for [`ControlVerb::UpdateSize`], else 0.
     pub async fn command(&self, verb: ControlVerb, device: u32, argument: u64) -> io::Result<()> {
         let _turn = self.turn.acquire(1).await;
         self.run(verb, ControlCommand::new(device, argument)).await

@@ -14,9 +14,9 @@ use crate::devices::{end, path_of, remove};
 use crate::disk::{Disk, LONGEST};
 use crate::queue::Queue;
 use crate::serve::serve;
-use crate::take_over::find_waiting;
-use crate::wire::{ANY_DEVICE, ControlVerb, DeviceInfo, ENCODED, OUTLIVES_SERVER, TagVerb};
-use braid_base::Bytes;
+use crate::take_over::{Fit, find_waiting};
+use crate::wire::{ANY_DEVICE, ControlVerb, DeviceInfo, ENCODED, LIVE, OUTLIVES_SERVER, RESIZABLE, TagVerb};
+use braid_base::{Bytes, SECTOR};
 use braid_engine::{Error, ErrorKind, Export, Result};
 use braid_runtime::{Arena, Event};
 use braid_uring::Ring;
@@ -117,10 +117,42 @@ impl Server {
         mark: u64,
     ) -> Result<Option<Server>> {
         let found = find_waiting(ring, arena, mark, export.size()).await?;
-        let Some((control, info)) = found else { return Ok(None) };
+        let Some((control, info, fit)) = found else { return Ok(None) };
         let channel = Rc::new(Channel::new(ring, control, info.number));
         channel.begin(export, arena, &info, ControlVerb::EndRecovery).await?;
-        Ok(Some(Server { channel }))
+        let server = Server { channel };
+        if fit == Fit::Grow {
+            server.set_size(export.size()).await?;
+        }
+        Ok(Some(server))
+    }
+
+    /// True if the driver can give the block device another size.
+    ///
+    /// # Errors
+    /// If the driver does not tell its features.
+    pub async fn is_resizable(&self) -> Result<bool> {
+        let features = self.channel.control.features().await;
+        let features =
+            features.map_err(|error| Error::io("asking the ublk driver for its features", &error))?;
+        Ok(features & RESIZABLE != 0)
+    }
+
+    /// Gives the block device another size.
+    ///
+    /// # Errors
+    /// If the driver cannot, or the device is being removed.
+    pub async fn set_size(&self, size: Bytes) -> Result<()> {
+        let Channel { control, number, .. } = &*self.channel;
+        let path = self.path();
+        let attempt = || format!("changing the size of {}", path.display());
+        let info = control.device_info(*number).await.map_err(|error| Error::io(attempt(), &error))?;
+        // Drivers crash on a device without a disk: Linux 6.16 to 6.19.
+        if info.state != LIVE || self.channel.tasks.get() == 0 {
+            return Err(Error::new(ErrorKind::Busy, attempt() + ": the device is being removed"));
+        }
+        let set = control.command(ControlVerb::UpdateSize, *number, size.0 / SECTOR.0).await;
+        set.map_err(|error| Error::io(attempt(), &error))
     }
 
     /// Path of the block device.

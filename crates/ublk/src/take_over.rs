@@ -2,12 +2,13 @@
 
 use crate::control::{Control, is_gone};
 use crate::devices::{State, marked, numbers, path_of, remove, state_of};
-use crate::wire::{ControlVerb, DeviceInfo};
+use crate::wire::{ControlVerb, DeviceInfo, RESIZABLE};
 use braid_base::{Bytes, Nanos, SECTOR};
 use braid_engine::{Error, ErrorKind, Result};
 use braid_runtime::{Arena, Runtime};
 use braid_uring::Ring;
 use rustix::io::Errno;
+use std::cmp::Ordering;
 use std::io;
 
 /// Patience with the kernel, until requests of the dead daemon wait. If all tags were in use at the death,
@@ -39,13 +40,13 @@ fn step(state: State) -> Step {
 /// Remains without a block device are removed.
 ///
 /// # Errors
-/// `Busy` if the kernel does not let the device go; `Invalid` if the device is not of `size`.
+/// `Busy` if the kernel does not let the device go; `Invalid` if the device cannot get `size`.
 pub(crate) async fn find_waiting(
     ring: &Ring,
     arena: &Arena,
     mark: u64,
     size: Bytes,
-) -> Result<Option<(Control, DeviceInfo)>> {
+) -> Result<Option<(Control, DeviceInfo, Fit)>> {
     let numbers = numbers()?;
     if numbers.is_empty() {
         return Ok(None);
@@ -62,8 +63,8 @@ pub(crate) async fn find_waiting(
     let deadline = ring.now() + PATIENCE;
     for number in numbers {
         if let Some(info) = settle(ring, &control, number, mark, deadline).await? {
-            refuse_other_size(&control, &info, size).await?;
-            return Ok(Some((control, info)));
+            let fit = fit_of(&control, &info, size).await?;
+            return Ok(Some((control, info, fit)));
         }
     }
     Ok(None)
@@ -122,18 +123,36 @@ fn is(error: &io::Error, number: Errno) -> bool {
     error.raw_os_error() == Some(number.raw_os_error())
 }
 
-/// Parameters cannot be changed in recovery.
-async fn refuse_other_size(control: &Control, info: &DeviceInfo, size: Bytes) -> Result<()> {
+/// Size of a waiting device beside the size of the volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fit {
+    Equal,
+    /// The daemon died before the device had the larger size of the volume: the next daemon repeats that, after
+    /// the recovery, in which no parameter can change.
+    Grow,
+    Unfit,
+}
+
+fn fit(of_device: u64, of_volume: u64, features: u64) -> Fit {
+    match of_device.cmp(&of_volume) {
+        Ordering::Equal => Fit::Equal,
+        Ordering::Less if features & RESIZABLE != 0 => Fit::Grow,
+        Ordering::Less | Ordering::Greater => Fit::Unfit,
+    }
+}
+
+async fn fit_of(control: &Control, info: &DeviceInfo, size: Bytes) -> Result<Fit> {
     let path = path_of(info.number);
-    let parameters = control.parameters(info.number).await;
-    let sectors = parameters.map_err(|error| Error::io(path.display(), &error))?.sectors;
-    if sectors == size.0 / SECTOR.0 {
-        return Ok(());
+    let failed = |error: io::Error| Error::io(path.display(), &error);
+    let (sectors, wanted) =
+        (control.parameters(info.number).await.map_err(failed)?.sectors, size.0 / SECTOR.0);
+    let fit = fit(sectors, wanted, control.features().await.map_err(failed)?);
+    if fit != Fit::Unfit {
+        return Ok(fit);
     }
     let problem = format!(
-        "{} has {sectors} sectors of 512 bytes, and the volume has {}: end the users of the device, then braid detach --force",
+        "{} has {sectors} sectors of 512 bytes, and the volume has {wanted}: end the users of the device, then braid detach --force",
         path.display(),
-        size.0 / SECTOR.0
     );
     Err(Error::new(ErrorKind::Invalid, problem))
 }
@@ -148,5 +167,22 @@ mod tests {
         assert_eq!(step(State::Waiting), Step::TakeOver);
         assert_eq!(step(State::Ending), Step::Wait);
         assert_eq!(step(State::Dead), Step::Remove);
+    }
+
+    /// A volume at rest does not shrink while its device waits.
+    #[test]
+    fn waiting_device_grows_where_the_driver_can() {
+        for (of_device, of_volume, features, expected) in [
+            (8, 8, 0, Fit::Equal),
+            (8, 16, RESIZABLE, Fit::Grow),
+            (8, 16, !RESIZABLE, Fit::Unfit),
+            (16, 8, RESIZABLE, Fit::Unfit),
+        ] {
+            assert_eq!(
+                fit(of_device, of_volume, features),
+                expected,
+                "{of_device} {of_volume} {features:#x}"
+            );
+        }
     }
 }

@@ -27,8 +27,12 @@ pub(crate) enum ControlVerb {
     StartRecovery = encode(READ | WRITE, 0x10, size_of::<ControlCommand>()),
     /// Lets requests through to the new server, once all tags are fetched.
     EndRecovery = encode(READ | WRITE, 0x11, size_of::<ControlCommand>()),
+    /// Reads the features of the driver to the memory of the command.
+    Features = encode(READ, 0x13, size_of::<ControlCommand>()),
     /// Removes a device, without waiting for its last user.
     Delete = encode(READ, 0x14, size_of::<ControlCommand>()),
+    /// Gives a started disk another size.
+    UpdateSize = encode(READ | WRITE, 0x15, size_of::<ControlCommand>()),
 }
 
 /// A command to `/dev/ublkcN`, for one tag.
@@ -117,6 +121,8 @@ pub(crate) const QUIESCED: u16 = 2;
 /// Features of a disk that outlives its server: later requests, and requests without an answer, go to the
 /// next server.
 pub(crate) const OUTLIVES_SERVER: u64 = 1 << 3 | 1 << 4;
+/// Feature of the driver: the size of a started disk can change (Linux 6.16).
+pub(crate) const RESIZABLE: u64 = 1 << 10;
 /// Feature of the encoding above.
 pub(crate) const ENCODED: u64 = 1 << 6;
 
@@ -275,7 +281,9 @@ mod tests {
         assert_eq!(ControlVerb::Parameters as u32, 0x8020_7509);
         assert_eq!(ControlVerb::StartRecovery as u32, 0xc020_7510);
         assert_eq!(ControlVerb::EndRecovery as u32, 0xc020_7511);
+        assert_eq!(ControlVerb::Features as u32, 0x8020_7513);
         assert_eq!(ControlVerb::Delete as u32, 0x8020_7514);
+        assert_eq!(ControlVerb::UpdateSize as u32, 0xc020_7515);
         assert_eq!(TagVerb::Fetch as u32, 0xc010_7520);
         assert_eq!(TagVerb::CommitAndFetch as u32, 0xc010_7521);
     }

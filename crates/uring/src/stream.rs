@@ -7,8 +7,12 @@ use crate::Ring;
 use crate::peer::process_of;
 use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_linger;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, connect_unspec, recv, sendmsg};
-use std::io::{self, IoSlice};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown,
+    connect_unspec, recv, recvmsg, sendmsg,
+};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
@@ -57,6 +61,23 @@ impl Stream {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// Receives available bytes, and the file that came with them, if any. The kernel closes further files.
+    ///
+    /// # Errors
+    /// As [`Stream::try_recv`]; `WouldBlock` if there are no bytes.
+    pub fn try_recv_with_file(&self, into: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
+        let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
+        let mut came = RecvAncillaryBuffer::new(&mut room);
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        let received = recvmsg(&self.socket, &mut [IoSliceMut::new(into)], &mut came, flags)?;
+        let files = came.drain().filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(files) => Some(files),
+            _ => None,
+        });
+        let mut files: Vec<OwnedFd> = files.flatten().collect();
+        Ok((received.bytes, (!files.is_empty()).then(|| files.swap_remove(0))))
     }
 
     /// Copies the first bytes that have arrived, without receiving them: `None` if there are none yet,
@@ -173,5 +194,7 @@ impl Stream {
     }
 }
 
+/// Files that may come with one message; the kernel drops further ones.
+const FILES: usize = 1;
 /// Largest number of slices in one sendmsg(2) (IOV_MAX).
 const SLICES: usize = 1024;

@@ -9,6 +9,7 @@ use crate::queue::{BlkQueue, QUEUE_MAX, Setup, Terms};
 use crate::request::Service;
 use crate::server::Counters;
 use crate::wire::{CONFIG_LEN, Facts, VIRTIO_BLK_F_FLUSH, VIRTIO_RING_F_EVENT_IDX};
+use braid_base::Bytes;
 use braid_engine::{Durability, Export};
 use braid_runtime::Event;
 use braid_uring::{Doorbell, Ring};
@@ -66,6 +67,11 @@ impl Device {
         for queue in set_up {
             queue.start(service, self.regions.mapped(), terms);
         }
+    }
+
+    /// Changes the size of the disk. No queue may run.
+    pub fn set_size(&mut self, size: Bytes) {
+        self.facts.size = size;
     }
 
     fn queue(&self, index: u32) -> Result<&Rc<BlkQueue>> {
@@ -312,6 +318,7 @@ impl VhostUserBackendReqHandlerMut for Device {
 const PROTOCOL_FEATURES: VhostUserProtocolFeatures = VhostUserProtocolFeatures::MQ
     .union(VhostUserProtocolFeatures::CONFIG)
     .union(VhostUserProtocolFeatures::REPLY_ACK)
+    .union(VhostUserProtocolFeatures::BACKEND_REQ)
     .union(VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS)
     .union(VhostUserProtocolFeatures::INFLIGHT_SHMFD);
 

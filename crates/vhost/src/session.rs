@@ -6,6 +6,7 @@
 //! A message may change anything that the queues use. All queues are therefore stopped before the message and
 //! started again after it; only the eventfd of a queue for calls changes while the queue runs.
 
+use crate::channel::{Channel, HEAD_LEN, SET_BACKEND_REQ_FD};
 use crate::device::Device;
 use crate::queue::BlkQueue;
 use crate::request::Service;
@@ -15,7 +16,7 @@ use braid_base::Nanos;
 use braid_engine::Export;
 use braid_runtime::{Event, Runtime, yield_now};
 use braid_uring::{Ring, Stream};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -31,13 +32,20 @@ const HALF_MESSAGE: Nanos = Nanos::from_secs(5);
 const LOOK_AGAIN: Nanos = Nanos::from_millis(2);
 /// Longest message: head and body.
 const MESSAGE_MAX: u32 = 4096;
-const HEAD_LEN: usize = 12;
 /// VHOST_USER_SET_VRING_CALL.
 const SET_VRING_CALL: u32 = 13;
 /// VHOST_USER_GET_VRING_BASE and VHOST_USER_GET_INFLIGHT_FD: the library has no answer to a refusal.
 const WITHOUT_REFUSAL: [u32; 2] = [11, 31];
 /// Flag of a message: the other side waits for the result.
 const NEED_REPLY: u32 = 8;
+
+/// What the session does next.
+enum Next {
+    /// Handles a message.
+    Message(Arrived),
+    /// Tells the other side that the disk has another size.
+    Resized,
+}
 
 /// A message that waits in the socket.
 struct Arrived {
@@ -51,8 +59,11 @@ pub struct Session {
     ring: Ring,
     stream: Stream,
     device: Arc<Mutex<Device>>,
-    /// Notified when a queue has stopped, and when the server stops.
+    /// For messages to the other side, if the other side has such a channel.
+    channel: RefCell<Option<Channel>>,
+    /// Notified when a queue has stopped, when the disk has another size, and when the server stops.
     changed: Event,
+    is_resized: Cell<bool>,
     is_stopping: Cell<bool>,
 }
 
@@ -62,7 +73,16 @@ impl Session {
     pub fn new(ring: &Ring, stream: Stream, facts: Facts, counters: &Rc<Cell<Counters>>) -> Session {
         let changed = Event::default();
         let device = Arc::new(Mutex::new(Device::new(ring, facts, counters, &changed)));
-        Session { ring: ring.clone(), stream, device, changed, is_stopping: Cell::new(false) }
+        let (is_resized, is_stopping) = (Cell::new(false), Cell::new(false));
+        Session {
+            ring: ring.clone(),
+            stream,
+            device,
+            channel: RefCell::default(),
+            changed,
+            is_resized,
+            is_stopping,
+        }
     }
 
     /// The process at the other end.
@@ -74,6 +94,14 @@ impl Session {
     pub fn stop(&self) {
         self.is_stopping.set(true);
         self.changed.notify();
+    }
+
+    /// Notes that the disk has another size. Returns true if the guest will be told; otherwise the guest keeps
+    /// the former size until its process connects again.
+    pub fn note_size(&self) -> bool {
+        self.is_resized.set(true);
+        self.changed.notify();
+        self.channel.borrow().is_some()
     }
 
     /// Handles messages until the other side ends, breaks the protocol, or the server stops. All requests
@@ -101,7 +129,15 @@ impl Session {
     async fn messages<E: Export>(&self, service: &Rc<Service<E>>) -> io::Result<()> {
         let socket = UnixStream::from(self.stream.duplicate()?);
         let mut handler = BackendReqHandler::from_stream(socket, self.device.clone());
-        while let Some(Arrived { code, is_answered }) = self.next().await? {
+        while let Some(next) = self.next().await? {
+            let Next::Message(Arrived { code, is_answered }) = next else {
+                self.resize(service).await;
+                continue;
+            };
+            if code == SET_BACKEND_REQ_FD {
+                *self.channel.borrow_mut() = Some(Channel::receive(&self.ring, &self.stream, is_answered)?);
+                continue;
+            }
             let is_quiet = code != SET_VRING_CALL;
             if is_quiet {
                 self.pause().await;
@@ -122,16 +158,31 @@ impl Session {
         Ok(())
     }
 
-    /// Waits for a whole message; `None` at the end.
-    async fn next(&self) -> io::Result<Option<Arrived>> {
+    /// Gives the disk the size of the export, and tells the other side.
+    async fn resize<E: Export>(&self, service: &Rc<Service<E>>) {
+        self.pause().await;
+        self.device().set_size(service.export.size());
+        self.device().start(service);
+        if let Some(Err(problem)) = self.channel.borrow().as_ref().map(Channel::tell_change) {
+            tracing::warn!(
+                "a virtual machine keeps the former size of its disk until it connects again: {problem}"
+            );
+        }
+    }
+
+    /// Waits for a whole message, or another size; `None` at the end.
+    async fn next(&self) -> io::Result<Option<Next>> {
         let (mut head, mut deadline) = ([0; HEAD_LEN], None);
         loop {
             if self.is_stopping.get() {
                 return Ok(None);
             }
+            if self.is_resized.take() {
+                return Ok(Some(Next::Resized));
+            }
             match self.stream.try_peek(&mut head)? {
                 None => {
-                    self.unless_stopped(self.stream.readable()).await?;
+                    self.unless_called(self.stream.readable()).await?;
                     continue;
                 }
                 Some(0) => return Ok(None),
@@ -143,7 +194,7 @@ impl Session {
                     if self.stream.arrived()? >= HEAD_LEN as u64 + u64::from(len) {
                         self.unless_stopped(self.stream.writable()).await?;
                         let is_answered = flags & NEED_REPLY != 0 && !WITHOUT_REFUSAL.contains(&code);
-                        let arrived = Arrived { code, is_answered };
+                        let arrived = Next::Message(Arrived { code, is_answered });
                         return Ok((!self.is_stopping.get()).then_some(arrived));
                     }
                 }
@@ -159,8 +210,21 @@ impl Session {
 
     /// Waits for `ready`, or until the server stops.
     async fn unless_stopped(&self, ready: impl Future<Output = io::Result<()>>) -> io::Result<()> {
+        self.unless(|| self.is_stopping.get(), ready).await
+    }
+
+    /// Waits for `ready`, or until the server stops or the disk has another size.
+    async fn unless_called(&self, ready: impl Future<Output = io::Result<()>>) -> io::Result<()> {
+        self.unless(|| self.is_stopping.get() || self.is_resized.get(), ready).await
+    }
+
+    async fn unless(
+        &self,
+        is_over: impl Fn() -> bool,
+        ready: impl Future<Output = io::Result<()>>,
+    ) -> io::Result<()> {
         let mut ready = pin!(ready);
-        let mut stopped = pin!(self.changed.wait_for(|| self.is_stopping.get().then_some(())));
+        let mut stopped = pin!(self.changed.wait_for(|| is_over().then_some(())));
         poll_fn(|cx| match ready.as_mut().poll(cx) {
             Poll::Ready(result) => Poll::Ready(result),
             Poll::Pending => stopped.as_mut().poll(cx).map(Ok),

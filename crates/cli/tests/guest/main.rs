@@ -112,6 +112,11 @@ fn ublk_device_of_a_temporary_volume_ends_with_its_daemon() {
 }
 
 #[test]
+fn size_of_a_ublk_device_changes_if_the_driver_can() {
+    holds("size");
+}
+
+#[test]
 fn loop_device_stays_a_choice_beside_ublk() {
     holds("loop");
 }

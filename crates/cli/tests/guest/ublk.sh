@@ -193,6 +193,42 @@ serve
 [ ! -e /dev/ublkb0 ] || fail a removed device was taken over
 ok dead
 
+# Another size: drivers of Linux 6.16 and later can change the size of a device in use.
+device_has() {
+  [ "$(cat /sys/block/ublkb0/size)" = $(($1 * 2048)) ]
+}
+[ "$(braid attach vault)" = /dev/ublkb0 ] && blkdiscard /dev/ublkb0 || fail attach
+braid detach vault >/dev/null 2>&1 && braid resize vault 64MiB >/tmp/resize.log 2>&1 || fail resize while detached
+[ "$(braid attach vault)" = /dev/ublkb0 ] && device_has 64 || fail attach of another size
+sleep 1000 </dev/ublkb0 &
+user=$!
+case $(uname -r) in
+6.1[2-5].*)
+  braid resize vault 80MiB >/tmp/resize.log 2>&1 && fail a resize that the driver lacks
+  grep -q 'Linux 6.16' /tmp/resize.log && device_has 64 || fail "no remedy"
+  ;;
+*)
+  braid resize vault 80MiB >/tmp/resize.log 2>&1 || fail resize of an attached volume
+  grep -q '^/dev/ublkb0 has this size' /tmp/resize.log && device_has 80 || fail the size of the device
+  dd if=/dev/urandom of=/dev/ublkb0 bs=1M seek=79 count=1 conv=notrunc 2>/dev/null || fail a write to the new end
+  braid resize vault 64MiB >/tmp/resize.log 2>&1 && fail a smaller size under a user
+  # Daemons die at any moment of a resize: the next one gives the device the size of the volume.
+  size=80
+  for moment in 0.05 0.1 0.2 0.3 0.5 0.8 1.2 2; do
+    size=$((size + 2))
+    braid resize vault ${size}MiB >/tmp/resize.log 2>&1 &
+    sleep $moment
+    kill -9 $daemon && wait $daemon
+    serve
+    bytes=$(braid status vault --json | grep -o '"size_bytes":[0-9]*' | head -n 1)
+    device_has $((${bytes#*:} / 1048576)) || fail "volume of $bytes bytes, device of $(cat /sys/block/ublkb0/size) sectors"
+  done
+  ;;
+esac
+kill $user && wait $user
+braid detach vault >/tmp/detach.log 2>&1 || fail detach
+ok size
+
 # A volume in memory ends with its daemon: its users get errors, and wait for nobody.
 braid serve --temporary --ssd memory,size=64MiB --hdd memory,size=128MiB >/tmp/temporary 2>/tmp/temporary.log &
 other=$!

@@ -261,11 +261,13 @@ fn detached(name: &VolumeName, unmounted: &[PathBuf], served: bool) -> Detached 
 }
 
 /// Gives the block device of a served volume the size of the volume, and returns the block device, if
-/// attached. Accesses the file, and must therefore not run in the daemon.
+/// attached. The daemon has done so for a ublk device. Accesses the file under a loop device, and must
+/// therefore not run in the daemon.
 pub(crate) fn follow_size(state: &StateDir, name: &VolumeName) -> Result<Option<PathBuf>> {
     let directory = state.mount_dir(name);
-    if Client::connect(state, name)?.status()?.attached_file.is_none() {
-        return Ok(None);
+    let Some(file) = Client::connect(state, name)?.status()?.attached_file else { return Ok(None) };
+    if number_of(&file).is_some() {
+        return Ok(Some(file));
     }
     attachment(state, name, &directory)?.follow_size().map_err(|error| {
         let problem = format!(

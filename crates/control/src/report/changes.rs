@@ -31,6 +31,9 @@ pub struct ResizeReport {
     pub left_bytes: u64,
     /// The attached block device, which has the new size, too.
     pub block_device: Option<PathBuf>,
+    /// Connected guests that have the former size until they connect again.
+    #[serde(default)]
+    pub untold_guests: Vec<String>,
 }
 
 /// Result of replacing a device.

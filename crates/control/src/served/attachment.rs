@@ -8,7 +8,7 @@ use crate::served::block::BlockDoor;
 use crate::served::via::Via;
 use crate::state::state_dir::VolumeName;
 use crate::{Error, ErrorKind, Result};
-use braid_base::Nanos;
+use braid_base::{Bytes, Nanos};
 use braid_engine::Export;
 use braid_fuse::{Server, protect_from_reclaim};
 use braid_runtime::{Arena, Runtime, Semaphore};
@@ -98,9 +98,9 @@ impl Attachment {
         self.attached().map(|reply| reply.file)
     }
 
-    /// Returns the ublk device, if the volume is attached as one.
-    pub fn block_device(&self) -> Option<PathBuf> {
-        self.block.path()
+    /// Returns the ublk device of the volume if its size cannot change: the kernel is older than Linux 6.16.
+    pub async fn fixed_device(&self) -> Result<Option<PathBuf>> {
+        self.block.fixed_device().await
     }
 
     fn attached(&self) -> Option<AttachReply> {
@@ -109,11 +109,12 @@ impl Attachment {
         file.map(reply(Via::Loop)).or_else(|| self.block.path().map(reply(Via::Ublk)))
     }
 
-    /// Tells the kernel that the size of the file has changed.
-    pub fn note_size(&self) {
+    /// Gives the block device or file the size of the volume.
+    pub async fn set_size(&self, size: Bytes) -> Result<()> {
         if let Some(server) = &*self.server.borrow() {
             server.note_size();
         }
+        self.block.set_size(size).await
     }
 
     /// Serves the volume as a block device with sectors of `sector` bytes, or as a file; unless the volume is

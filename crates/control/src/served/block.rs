@@ -42,6 +42,21 @@ impl BlockDoor {
         self.outlives_daemon
     }
 
+    /// Returns the block device if its driver cannot change its size.
+    pub async fn fixed_device(&self) -> Result<Option<PathBuf>> {
+        let Some(server) = self.server.borrow().clone() else { return Ok(None) };
+        Ok((!server.is_resizable().await?).then(|| server.path()))
+    }
+
+    /// Gives the block device the size of the volume.
+    pub async fn set_size(&self, size: Bytes) -> Result<()> {
+        let server = self.server.borrow().clone();
+        match server {
+            Some(server) => Ok(server.set_size(size).await?),
+            None => Ok(()),
+        }
+    }
+
     /// Makes the block device. Without a sector size, the content of the volume decides.
     pub async fn open(&self, export: &impl Export, sector: Option<u32>) -> Result<()> {
         let sector = match sector {

@@ -10,7 +10,7 @@ use crate::served::attachment::{AttachReply, Attachment, Ending};
 use crate::served::via::Via;
 use crate::state::state_dir::VolumeName;
 use braid_base::Bytes;
-use braid_engine::ResizableVolume;
+use braid_engine::{Export, ResizableVolume};
 use braid_nbd::tls::Tls;
 use braid_nbd::{Server, ServerConfig};
 use braid_uring::{Address, Listener, Ring};
@@ -114,15 +114,21 @@ impl Frontends {
         self.machine.as_ref().and_then(|machine| machine.server.peer())
     }
 
-    /// Returns the ublk device of the volume: the kernel changes no size of a ublk device before Linux 6.16.
-    pub fn fixed_device(&self) -> Option<PathBuf> {
-        self.attachment.block_device()
+    /// Returns the block device of the volume if its size cannot change, as [`Attachment::fixed_device`].
+    pub async fn fixed_device(&self) -> Result<Option<PathBuf>> {
+        self.attachment.fixed_device().await
     }
 
-    /// Tells the kernel about another size of an attached volume. NBD clients learn the size when they
-    /// connect.
-    pub fn note_size(&self) {
-        self.attachment.note_size();
+    /// Tells guests about another size of the volume. Returns guests that keep the former size until their next
+    /// connection: NBD has no message for a size.
+    ///
+    /// # Errors
+    /// If the block device keeps the former size.
+    pub async fn note_size(&self) -> Result<Vec<String>> {
+        let untold = self.machine.as_ref().and_then(|machine| machine.server.note_size());
+        self.attachment.set_size(self.export.size()).await?;
+        let clients = self.nbd.peers().into_iter().map(|peer| format!("NBD client {peer}"));
+        Ok(clients.chain(untold.map(|peer| format!("virtual machine {peer}"))).collect())
     }
 
     /// Adds the frontends to the status of the volume.

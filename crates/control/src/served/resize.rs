@@ -29,11 +29,11 @@ impl ServedVolume {
             ));
         }
         if size != former
-            && let Some(device) = self.frontends.fixed_device()
+            && let Some(device) = self.frontends.fixed_device().await?
         {
             return busy(format!(
-                "volume '{name}' is attached as {}, which keeps its size: braid detach {name}, then resize and \
-                 attach; or attach with --via loop, which follows the size",
+                "volume '{name}' is attached as {}, which keeps its size before Linux 6.16: braid detach {name}, then \
+                 resize and attach; or attach with --via loop, which follows the size",
                 device.display()
             ));
         }
@@ -45,7 +45,13 @@ impl ServedVolume {
             self.note_opening().await;
         }
         resized?;
-        self.frontends.note_size();
+        let guests = self.frontends.note_size().await.map_err(|error| {
+            let problem = format!(
+                "volume '{name}' has the new size, and its block device has not: {error}; repeat the command"
+            );
+            Error::new(ErrorKind::Io, problem)
+        })?;
+        let untold_guests = if size == former { Vec::new() } else { guests };
         tracing::info!("volume '{name}' has {size}, before {former}");
         Ok(ResizeReport {
             name: name.to_string(),
@@ -53,6 +59,7 @@ impl ServedVolume {
             former_bytes: former.0,
             left_bytes: self.left_bytes(),
             block_device: None,
+            untold_guests,
         })
     }
 

@@ -73,6 +73,7 @@ fn resize_at_rest(state: &StateDir, record: &VolumeRecord, size: Bytes) -> Resul
             former_bytes: former.0,
             left_bytes: left.0,
             block_device: None,
+            untold_guests: Vec::new(),
         })
     })
 }

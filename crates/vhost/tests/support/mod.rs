@@ -10,12 +10,13 @@ use braid_runtime::{Arena, Buf, Runtime};
 use braid_uring::{Listener, Ring};
 use braid_vhost::{Counters, Server, ServerConfig};
 use rustix::fs::FallocateFlags;
+use std::cell::Cell;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -40,7 +41,7 @@ pub enum Kind {
 #[derive(Clone)]
 pub struct FileDisk {
     file: Rc<File>,
-    size: Bytes,
+    size: Arc<AtomicU64>,
     kind: Kind,
     asked: Arc<Mutex<Vec<Request>>>,
 }
@@ -48,7 +49,7 @@ pub struct FileDisk {
 impl FileDisk {
     pub fn open(path: &Path, kind: Kind) -> FileDisk {
         let file = File::options().read(true).write(true).open(path).expect("the file");
-        let size = Bytes(file.metadata().expect("its length").len());
+        let size = Arc::new(AtomicU64::new(file.metadata().expect("its length").len()));
         FileDisk { file: Rc::new(file), size, kind, asked: Arc::default() }
     }
 
@@ -71,7 +72,7 @@ fn failed(error: std::io::Error) -> Error {
 
 impl Export for FileDisk {
     fn size(&self) -> Bytes {
-        self.size
+        Bytes(self.size.load(Ordering::SeqCst))
     }
 
     fn preferred_block(&self) -> Bytes {
@@ -129,6 +130,8 @@ pub struct Running {
     state: Arc<Mutex<Counters>>,
     asked: Arc<Mutex<Vec<Request>>>,
     stop: Arc<AtomicBool>,
+    size: Arc<AtomicU64>,
+    untold: Arc<Mutex<Option<Option<String>>>>,
     thread: Option<JoinHandle<()>>,
     _directory: tempfile::TempDir,
 }
@@ -141,17 +144,27 @@ impl Running {
         std::fs::File::create(&disk).and_then(|file| file.set_len(size.0)).expect("a file");
         let (state, stop) = (Arc::new(Mutex::default()), Arc::new(AtomicBool::new(false)));
         let asked: Arc<Mutex<Vec<Request>>> = Arc::default();
+        let (wanted, untold) = (Arc::new(AtomicU64::new(size.0)), Arc::new(Mutex::new(None)));
         let (ready, is_ready) = mpsc::channel();
         let thread = {
             let (socket, disk, state, stop) = (socket.clone(), disk.clone(), state.clone(), stop.clone());
-            let asked = asked.clone();
+            let (asked, size, untold) = (asked.clone(), wanted.clone(), untold.clone());
             std::thread::spawn(move || {
-                let tell = |counters| *state.lock().unwrap() = counters;
-                serve(&socket, &disk, kind, asked, tell, &stop, || ready.send(thread_id()).unwrap());
+                let disk = FileDisk { asked, size: size.clone(), ..FileDisk::open(&disk, kind) };
+                let last = Cell::new(size.load(Ordering::SeqCst));
+                let tell = |server: &Server<FileDisk>| {
+                    *state.lock().unwrap() = server.counters();
+                    let size = size.load(Ordering::SeqCst);
+                    if last.replace(size) != size {
+                        *untold.lock().unwrap() = Some(server.note_size());
+                    }
+                };
+                serve(&socket, disk, tell, &stop, || ready.send(thread_id()).unwrap());
             })
         };
         let thread_id = is_ready.recv().expect("the server starts");
-        Running { socket, disk, thread_id, state, asked, stop, thread: Some(thread), _directory: directory }
+        let (thread, size) = (Some(thread), wanted);
+        Running { socket, disk, thread_id, state, asked, stop, size, untold, thread, _directory: directory }
     }
 
     pub fn counters(&self) -> Counters {
@@ -167,6 +180,18 @@ impl Running {
         let start = Instant::now();
         while !test(self.counters()) {
             assert!(start.elapsed() < PATIENCE, "waited in vain: {what}; {:?}", self.counters());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Gives the disk another size. Returns what the server says of its guest.
+    pub fn resize(&self, size: Bytes) -> Option<String> {
+        File::options().write(true).open(&self.disk).unwrap().set_len(size.0).unwrap();
+        self.size.store(size.0, Ordering::SeqCst);
+        loop {
+            if let Some(untold) = self.untold.lock().unwrap().take() {
+                return untold;
+            }
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -189,17 +214,14 @@ impl Drop for Running {
 
 fn serve(
     socket: &Path,
-    disk: &Path,
-    kind: Kind,
-    asked: Arc<Mutex<Vec<Request>>>,
-    tell: impl Fn(Counters),
+    disk: FileDisk,
+    tell: impl Fn(&Server<FileDisk>),
     stop: &AtomicBool,
     ready: impl FnOnce(),
 ) {
     const ARENA: Bytes = Bytes(16 << 20);
     let arena = Arena::new(ARENA);
     let ring = Ring::new(256, &arena).expect("a ring");
-    let disk = FileDisk { asked, ..FileDisk::open(disk, kind) };
     let config = ServerConfig {
         memory: MIB * 2,
         patience: Nanos::from_millis(200),
@@ -213,10 +235,10 @@ fn serve(
         ready();
         while !stop.load(Ordering::SeqCst) {
             ring.sleep(Nanos::from_millis(5)).await;
-            tell(server.counters());
+            tell(&server);
         }
         server.shutdown().await;
-        tell(server.counters());
+        tell(&server);
     });
     assert_eq!(server.counters().open, 0, "a connection is left");
     ring.clear();
@@ -227,10 +249,10 @@ fn serve(
 /// not started by [`Process::start`].
 pub fn serve_as_process() {
     let Some(socket) = std::env::var_os(SOCKET) else { return };
-    let disk = std::env::var_os(DISK).expect("the disk is named");
+    let disk = PathBuf::from(std::env::var_os(DISK).expect("the disk is named"));
     let kind = if std::env::var_os(HOLDS).is_some() { Kind::Holding } else { Kind::Plain };
     let never = AtomicBool::new(false);
-    serve(socket.as_ref(), disk.as_ref(), kind, Arc::default(), |_| {}, &never, || println!("ready"));
+    serve(socket.as_ref(), FileDisk::open(&disk, kind), |_| {}, &never, || println!("ready"));
 }
 
 const SOCKET: &str = "BRAID_TEST_SOCKET";
