@@ -32,10 +32,22 @@ write_until_told() {
   done
 }
 
-for round in 1 2 3; do
+for round in 1 2 3 4; do
   write_until_told
   echo "@@round $round"
 done
+
+# Another size, which the guest is told under its file system.
+echo "@@size $(cat /sys/block/vda/size)"
+tries=0
+while [ "$(cat /sys/block/vda/size)" = 204800 ]; do
+  tries=$((tries + 1))
+  [ $tries -lt 6000 ] || fail "no other size"
+  sleep 0.1
+done
+echo "@@size $(cat /sys/block/vda/size)"
+dd if=/dev/zero of=/dev/vda bs=1M seek=111 count=1 oflag=direct conv=notrunc 2>/dev/null || fail "a write to the new end"
+
 sync
 echo 3 >/proc/sys/vm/drop_caches
 cat /tmp/sum-* | sha256sum -c -s || fail "sums"

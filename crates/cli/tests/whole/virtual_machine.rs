@@ -2,6 +2,7 @@
 //! meanwhile, and the guest notices nothing.
 
 use crate::machine::{Daemon, Machine, client, have, skip};
+use rustix::process::Signal;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -35,7 +36,7 @@ impl Guest {
         qemu.arg("-kernel").arg(image.join("vmlinuz")).arg("-initrd").arg(image.join("initrd"));
         let words =
             "console=ttyS0 quiet loglevel=3 mitigations=off nokaslr no_timer_check random.trust_cpu=on";
-        qemu.args(["-append", &format!("{words} panic=-1")]);
+        qemu.args(["-append", &format!("{words} panic=-1 disk=/dev/vda")]);
         qemu.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut qemu = qemu.spawn().unwrap();
         let (tell, console) = channel();
@@ -89,7 +90,8 @@ fn image(machine: &Machine) -> Option<PathBuf> {
     let into = machine.path("image");
     std::fs::create_dir(&into).unwrap();
     let mut script = Command::new(here.join("../../scripts/guest-image"));
-    let made = script.arg(&into).arg(here.join("tests/guest/virtual_machine.sh")).output().unwrap();
+    script.arg(&into).arg(here.join("tests/guest/virtual_machine.sh")).env("IMAGE_MB", "96");
+    let made = script.output().unwrap();
     if made.status.code() == Some(CANNOT) {
         skip(String::from_utf8_lossy(&made.stderr).trim());
         return None;
@@ -102,7 +104,7 @@ fn image(machine: &Machine) -> Option<PathBuf> {
 fn guest_that_boots_from_a_volume_outlives_its_daemons() {
     let machine = Machine::new();
     let Some(image) = image(&machine).filter(|_| have(&["nbdcopy"])) else { return };
-    machine.create("vault", &["--policy", "cache,mode=write-back"]);
+    machine.create("vault", &["--policy", "cache,mode=write-back", "--size", "100MiB"]);
     let socket = machine.path("machine.sock");
     let place = socket.display().to_string();
     let serve = || machine.serve(&["vault", "--vhost-user", &place]);
@@ -116,9 +118,13 @@ fn guest_that_boots_from_a_volume_outlives_its_daemons() {
     let process = format!("process {} (", guest.qemu.id());
     assert!(status["vhost_user_guest"].as_str().unwrap().starts_with(&process), "{status}");
     machine.refused(&["stop", "vault"], "busy", &["virtual machine", &process]);
-    // Killed twice under the writes; then ended by SIGTERM.
-    let ends: [fn(Daemon); 3] =
-        [Daemon::kill, Daemon::kill, |daemon| assert_eq!(daemon.terminate().status, 0)];
+    // Killed twice under the writes; then replaced, as at an upgrade of the package, and ended.
+    let ends: [fn(Daemon); 4] = [
+        Daemon::kill,
+        Daemon::kill,
+        |daemon| assert_eq!(daemon.end_by(Signal::USR1).status, 0),
+        |daemon| assert_eq!(daemon.terminate().status, 0),
+    ];
     for end in ends {
         guest.wait_for("wrote");
         end(daemon);
@@ -127,6 +133,10 @@ fn guest_that_boots_from_a_volume_outlives_its_daemons() {
         guest.tell();
         guest.wait_for("round");
     }
+    guest.wait_for("size 204800");
+    let report = machine.json(&["resize", "vault", "112MiB"]);
+    assert_eq!(report["untold_guests"], serde_json::json!([]), "{report}");
+    guest.wait_for("size 229376");
     guest.wait_for("verified");
     guest.wait_for("end 0");
     assert!(guest.qemu.wait().unwrap().success());
