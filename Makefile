@@ -2,13 +2,14 @@
 
 SEEDS ?= 100
 SECONDS ?= 60
+UPGRADES ?= 20
 POSTGRES = postgres::postgres_commits_before_max_lag_survive_ssd_loss
 BASE ?= HEAD^
 PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
 export PREFIX SYSCONFDIR DESTDIR
 
-.PHONY: help test demo build install uninstall deb boot-test static crash fuzz postgres ceph bench bench-check book install-tools clean
+.PHONY: help test demo build install uninstall deb boot-test upgrade-test static crash fuzz postgres ceph bench bench-check book install-tools clean
 
 help: ## list these verbs
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -38,6 +39,10 @@ deb: ## a Debian package of what `make build` made; needs dpkg-dev
 
 boot-test: ## the package in a virtual machine: installed, rebooted, killed, upgraded, purged; needs mmdebstrap, qemu-system-x86
 	@scripts/boot-test
+
+upgrade-test: ## UPGRADES=20 upgrades in a row under clients of ublk, vhost-user and NBD: daemons replaced, then packages in a virtual machine
+	@BRAID_UPGRADES=$(UPGRADES) cargo test -p braid --test guest --test whole -- --nocapture guest_that_boots upgrade:: mounted_file_system_outlives
+	@UPGRADES=$(UPGRADES) scripts/boot-test upgrades
 
 crash: ## the long campaign of crashes and failing disks, SEEDS=n runs of each kind, counted
 	@scripts/crash $(SEEDS)

@@ -9,9 +9,9 @@ use clap::Args;
 ///
 /// A served volume grows under its guests: their requests wait for a moment, and no request fails. An
 /// attached block device has the new size at once; the file system on it grows by its own command (resize2fs,
-/// xfs_growfs, btrfs filesystem resize). A virtual machine by vhost-user sees the new size at once; NBD clients
-/// see the new size when they connect again. A size that the devices cannot hold is refused, and the message
-/// names the largest: braid device add makes room.
+/// xfs_growfs, btrfs filesystem resize). A virtual machine by vhost-user sees the new size at once; NBD
+/// clients see the new size when they connect again. A size that the devices cannot hold is refused, and the
+/// message names the largest: braid device add makes room.
 ///
 /// A volume shrinks if nothing is stored beyond the new end: shrink the file system first, and discard the
 /// rest (blkdiscard). A volume with NBD clients or an attached block device does not shrink. A disk with its

@@ -127,8 +127,8 @@ fn is(error: &io::Error, number: Errno) -> bool {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fit {
     Equal,
-    /// The daemon died before the device had the larger size of the volume: the next daemon repeats that, after
-    /// the recovery, in which no parameter can change.
+    /// The daemon died before the device had the larger size of the volume: the next daemon repeats that,
+    /// after the recovery, in which no parameter can change.
     Grow,
     Unfit,
 }

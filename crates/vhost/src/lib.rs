@@ -7,8 +7,8 @@
 //!
 //! The messages of the virtual machine's process come by a Unix socket: [`server`](Server) admits a
 //! connection, `session` waits for whole messages and stops the queues while a message changes their state,
-//! `device` holds that state. `channel` is for the other direction: the disk has another size. `wire` knows the
-//! bytes of virtio-blk.
+//! `device` holds that state. `channel` is for the other direction: the disk has another size. `wire` knows
+//! the bytes of virtio-blk.
 //!
 //! Guest memory is never registered with the kernel: a copy costs little, and the memory may come and go.
 #![forbid(unsafe_code)]

@@ -127,8 +127,8 @@ impl<E: Export> Server<E> {
         inner.changed.wait_for(|| inner.session.borrow().is_none().then_some(())).await;
     }
 
-    /// Notes that the export has another size. Returns the process of the connected virtual machine if its guest
-    /// cannot be told: the guest keeps the former size until the process connects again.
+    /// Notes that the export has another size. Returns the process of the connected virtual machine if its
+    /// guest cannot be told: the guest keeps the former size until the process connects again.
     pub fn note_size(&self) -> Option<String> {
         let session = self.inner.session.borrow().clone()?;
         (!session.note_size()).then(|| session.peer())

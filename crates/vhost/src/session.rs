@@ -96,8 +96,8 @@ impl Session {
         self.changed.notify();
     }
 
-    /// Notes that the disk has another size. Returns true if the guest will be told; otherwise the guest keeps
-    /// the former size until its process connects again.
+    /// Notes that the disk has another size. Returns true if the guest will be told; otherwise the guest
+    /// keeps the former size until its process connects again.
     pub fn note_size(&self) -> bool {
         self.is_resized.set(true);
         self.changed.notify();

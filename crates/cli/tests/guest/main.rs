@@ -47,6 +47,9 @@ fn run_guest() -> Guest {
     };
     let mut command = Command::new(script);
     command.arg(tests).arg(env!("CARGO_BIN_EXE_braid")).args(programs).stdin(Stdio::null());
+    if let Ok(upgrades) = std::env::var("BRAID_UPGRADES") {
+        command.env("GUEST_WORDS", format!("upgrades={upgrades}")).env("GUEST_SECONDS", "7200");
+    }
     let output = command.output().expect("the script of this repository runs");
     let console = String::from_utf8_lossy(&output.stdout).into_owned();
     let problem = String::from_utf8_lossy(&output.stderr).trim().to_owned();

@@ -121,16 +121,26 @@ braid attach vault --mount /mnt >/tmp/mount.log 2>&1 || fail mount
 fio --name=files --directory=/mnt --rw=randwrite --bs=4k --size=8M --numjobs=2 --fsync=16 --time_based --runtime=3600 \
   --verify=crc32c --verify_backlog=64 --verify_fatal=1 >/tmp/files.log 2>&1 &
 fio=$!
-for signal in USR1 TERM; do
+# Replaces the daemon, after signal $1, and the program, as an upgrade does; $2: name of a file that is written before.
+replace() {
   mark_writes
-  until_true have_written 100 || fail no writes before $signal
-  head -c 1000000 /dev/urandom >/mnt/$signal && sha256sum /mnt/$signal >>/tmp/sums
-  kill -$signal $daemon
-  wait $daemon || fail "exit status $? after $signal"
-  grep -q 'wait for the next daemon' "$serve" || fail "$signal says nothing of the device"
+  until_true have_written 100 || fail no writes before $1
+  head -c 1000000 /dev/urandom >/mnt/$2 && sha256sum /mnt/$2 >>/tmp/sums
+  cp /bin/braid /bin/braid.new && mv /bin/braid.new /bin/braid
+  kill -$1 $daemon
+  wait $daemon || fail "exit status $? after $1"
+  grep -q 'wait for the next daemon' "$serve" || fail "$1 says nothing of the device"
   serve
   mark_writes
-  until_true have_written 100 || fail no writes after $signal
+  until_true have_written 100 || fail no writes after $1
+}
+replace USR1 USR1
+replace TERM TERM
+# As many more as `make upgrade-test` asks for.
+for number in $(seq ${upgrades:-0}); do
+  replace USR1 file
+  sed -i '/file$/d' /tmp/sums
+  echo "@@replaced $number at $(cut -d' ' -f1 /proc/uptime) s"
 done
 # fio ends with 128 after the signal.
 kill -INT $fio

@@ -32,7 +32,7 @@ write_until_told() {
   done
 }
 
-for round in 1 2 3 4; do
+for round in $(seq "$rounds"); do
   write_until_told
   echo "@@round $round"
 done

@@ -2,6 +2,7 @@
 //! meanwhile, and the guest notices nothing.
 
 use crate::machine::{Daemon, Machine, client, have, skip};
+use crate::upgrade::upgrades;
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -24,8 +25,8 @@ struct Guest {
 }
 
 impl Guest {
-    /// Boots a machine of two processors with the volume as its disk.
-    fn boot(image: &Path, socket: &Path) -> Guest {
+    /// Boots a machine of two processors with the volume as its disk, for so many `rounds` of writing.
+    fn boot(image: &Path, socket: &Path, rounds: usize) -> Guest {
         let mut qemu = Command::new("qemu-system-x86_64");
         let accelerator = std::env::var("ACCELERATOR").unwrap_or("tcg,thread=multi,tb-size=256".to_owned());
         qemu.args(["-accel", &accelerator, "-cpu", "max,la57=off", "-smp", "2", "-m", "512"]);
@@ -36,7 +37,7 @@ impl Guest {
         qemu.arg("-kernel").arg(image.join("vmlinuz")).arg("-initrd").arg(image.join("initrd"));
         let words =
             "console=ttyS0 quiet loglevel=3 mitigations=off nokaslr no_timer_check random.trust_cpu=on";
-        qemu.args(["-append", &format!("{words} panic=-1 disk=/dev/vda")]);
+        qemu.args(["-append", &format!("{words} panic=-1 disk=/dev/vda rounds={rounds}")]);
         qemu.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut qemu = qemu.spawn().unwrap();
         let (tell, console) = channel();
@@ -111,20 +112,17 @@ fn guest_that_boots_from_a_volume_outlives_its_daemons() {
     let mut daemon = serve();
     client("nbdcopy", &[&image.join("root.img").display().to_string(), &daemon.uri]);
     assert_eq!(machine.json(&["status", "vault"])["vhost_user_guest"], serde_json::Value::Null);
-    let mut guest = Guest::boot(&image, &socket);
+    // Killed twice under the writes; then replaced, as at an upgrade of the package, and ended.
+    let mut ends: Vec<fn(Daemon)> = vec![Daemon::kill, Daemon::kill];
+    ends.extend(vec![replace as fn(Daemon); upgrades().unwrap_or(1)]);
+    ends.push(|daemon| assert_eq!(daemon.terminate().status, 0));
+    let mut guest = Guest::boot(&image, &socket, ends.len());
     guest.wait_for("booted");
     let status = machine.json(&["status", "vault"]);
     assert_eq!(status["vhost_user_socket"], place.as_str());
     let process = format!("process {} (", guest.qemu.id());
     assert!(status["vhost_user_guest"].as_str().unwrap().starts_with(&process), "{status}");
     machine.refused(&["stop", "vault"], "busy", &["virtual machine", &process]);
-    // Killed twice under the writes; then replaced, as at an upgrade of the package, and ended.
-    let ends: [fn(Daemon); 4] = [
-        Daemon::kill,
-        Daemon::kill,
-        |daemon| assert_eq!(daemon.end_by(Signal::USR1).status, 0),
-        |daemon| assert_eq!(daemon.terminate().status, 0),
-    ];
     for end in ends {
         guest.wait_for("wrote");
         end(daemon);
@@ -144,6 +142,10 @@ fn guest_that_boots_from_a_volume_outlives_its_daemons() {
     assert!(!socket.exists(), "the socket goes with the daemon");
     let checked = machine.json(&["check", "vault"]);
     assert_eq!(checked["clean"], true, "{checked}");
+}
+
+fn replace(daemon: Daemon) {
+    assert_eq!(daemon.end_by(Signal::USR1).status, 0);
 }
 
 /// Without a virtual machine: the socket's mode and group, its replacement after a kill, and its users.

@@ -119,8 +119,8 @@ impl Frontends {
         self.attachment.fixed_device().await
     }
 
-    /// Tells guests about another size of the volume. Returns guests that keep the former size until their next
-    /// connection: NBD has no message for a size.
+    /// Tells guests about another size of the volume. Returns guests that keep the former size until their
+    /// next connection: NBD has no message for a size.
     ///
     /// # Errors
     /// If the block device keeps the former size.
