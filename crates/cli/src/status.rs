@@ -45,6 +45,7 @@ durability (power_cut, daemon_crash or none: the worst event that flushed data s
     drain_left_seconds,
     guest_read_requests, guest_write_requests,
     guest_read_bytes, guest_written_bytes, background_bytes, device_written_bytes,
+    device_busy_seconds,
     drive_writes_per_day, ssd_life_days, flushes, flush_response_ns_mean, errors,
     last_error, response_ns_mean, _p50, _p95, _p99, _p999, _max, lateness_requests, lateness_ns_mean,
     lateness_ns_max, policy_figures

@@ -251,7 +251,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 member.last_guest.set(start);
             }
         }
-        let of = if D::ALWAYS_ANSWERS { 1 } else { member.speed.begin() };
+        let of = if D::ALWAYS_ANSWERS {
+            1
+        } else {
+            member.busy.begin(start);
+            member.speed.begin()
+        };
         Attempt { member, direction, at, len, origin, start, of }
     }
 
@@ -270,8 +275,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
     #[inline]
     pub fn end_untold(&self, attempt: &Attempt<D>, result: io::Result<()>) -> Result<Completion> {
         let &Attempt { member, direction, len, origin, start, of, .. } = attempt;
-        let latency = self.rt.now().saturating_sub(start);
+        let now = self.rt.now();
+        let latency = now.saturating_sub(start);
         if !D::ALWAYS_ANSWERS {
+            member.busy.end(now);
             member.speed.end(member.entry.class, direction, len, latency, of);
         }
         if origin == Origin::Guest {

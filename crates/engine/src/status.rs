@@ -142,6 +142,9 @@ pub struct DeviceStatus {
     pub loss: Bytes,
     /// Bytes of all writes requested from the device since the opening.
     pub written: Bytes,
+    /// Time with a request of any origin at the device since the opening; zero for a device that always
+    /// answers.
+    pub busy: Nanos,
     /// Progress of the removal, while the device drains.
     pub drain: Option<DrainStatus>,
     /// Statistics of the device.
@@ -177,7 +180,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     pub fn status(&self) -> Status {
         let core = &self.core;
         let (state, superblock) = (core.state.borrow(), core.devices.superblock());
-        let policy = core.policy.borrow();
+        let (policy, now) = (core.policy.borrow(), core.rt.now());
         let exposures = state.exposures(|device| core.member(device).is_current());
         // The loss of SSDs does not cost the bytes in the disk's epoch journal.
         let lag = core.active_epochs().map_or(Bytes(u64::MAX), |epochs| epochs.lag());
@@ -199,6 +202,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
                 times_slower: member.speed.times_slower(),
                 loss: exposure.alone + exposure.behind.min(lag),
                 written: Bytes(member.written_bytes.get()),
+                busy: member.busy.until(now),
                 drain: core.drain_status(member.id),
                 stats: member.stats.borrow().clone(),
                 figures: policy.figures(member.id),

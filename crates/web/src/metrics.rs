@@ -189,7 +189,7 @@ fn family<'a, const N: usize>(
     let mut known = values.filter(|(_, value)| !matches!(value, Value::Gauge(None))).peekable();
     let Some((_, first)) = known.peek() else { return Ok(()) };
     let kind = match first {
-        Value::Count(_) => MetricType::Counter,
+        Value::Count(_) | Value::Total(_) => MetricType::Counter,
         Value::Gauge(_) => MetricType::Gauge,
     };
     let mut descriptor = encoder.encode_descriptor(name, help, unit, kind)?;
@@ -199,6 +199,10 @@ fn family<'a, const N: usize>(
             Value::Count(count) => {
                 let none: Option<&Exemplar<Labels<'a, N>, u64>> = None;
                 metric.encode_counter(&count, none)?;
+            }
+            Value::Total(total) => {
+                let none: Option<&Exemplar<Labels<'a, N>, f64>> = None;
+                metric.encode_counter(&total, none)?;
             }
             Value::Gauge(value) => metric.encode_gauge(&value.unwrap_or_default())?,
         }

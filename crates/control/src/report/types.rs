@@ -295,6 +295,10 @@ pub struct DeviceReport {
     /// All bytes written to the device, metadata included: wear of an SSD.
     #[serde(default)]
     pub device_written_bytes: u64,
+    /// Time with a request of any origin at the device. The growth between two reports, divided by the time
+    /// between them, is the utilisation.
+    #[serde(default)]
+    pub device_busy_seconds: f64,
     /// Written bytes in device sizes per day of uptime; null within the first hour, too short to tell a daily
     /// rate.
     #[serde(default)]

@@ -153,6 +153,7 @@ fn device_report(device: &DeviceStatus, members: &[Member], extent: Bytes, total
         guest_written_bytes: stats.guest_write_bytes,
         background_bytes: stats.background_bytes,
         device_written_bytes: device.written.0,
+        device_busy_seconds: device.busy.as_secs_f64(),
         drive_writes_per_day: per_day,
         ssd_life_days: rated.zip(per_day).and_then(|((_, rated), per_day)| life_days(*rated, per_day)),
         flushes: stats.flushes,

@@ -1,6 +1,7 @@
 //! A device of the volume: measures and counts requests, skips flushes without a reason, and never trusts the
 //! device again after a failed flush.
 
+use super::busy::Busy;
 use super::requests::{Answer, Request, Requests};
 use super::speed::Speed;
 use super::{Deadline, TICK};
@@ -21,6 +22,7 @@ pub(crate) struct Member<D> {
     device: RefCell<Option<Rc<D>>>,
     pub requests: Rc<Requests>,
     pub speed: Speed,
+    pub busy: Busy,
     pub alignment: Bytes,
     memory_alignment: Cell<Bytes>,
     state: Cell<DeviceState>,
@@ -81,6 +83,7 @@ impl<D: Device> Member<D> {
             device: RefCell::new(device),
             requests: Rc::new(Requests::new(repair)),
             speed: Speed::default(),
+            busy: Busy::default(),
             alignment,
             memory_alignment: Cell::new(memory_alignment),
             // An earlier run may have left unflushed writes: the first flush is never skipped.
@@ -394,8 +397,11 @@ impl<D: Device> Member<D> {
             return Ok(None);
         }
         let start = rt.now();
+        self.busy.begin(start);
         let result = self.ask(Request::Flush, Deadline::Only).await;
-        let latency = rt.now().saturating_sub(start);
+        let end = rt.now();
+        self.busy.end(end);
+        let latency = end.saturating_sub(start);
         let mut stats = self.stats.borrow_mut();
         stats.flushes += 1;
         match &result {

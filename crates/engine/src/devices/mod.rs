@@ -2,6 +2,7 @@
 
 mod answers;
 mod buffers;
+mod busy;
 mod deadline;
 mod member;
 mod requests;

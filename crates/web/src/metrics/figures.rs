@@ -16,6 +16,8 @@ pub(super) struct Figure<T> {
 pub(super) enum Value {
     /// A counter since the daemon started.
     Count(u64),
+    /// A counter with fractions.
+    Total(f64),
     /// A present value; none if unknown.
     Gauge(Option<f64>),
 }
@@ -141,6 +143,9 @@ pub(super) const DEVICE: &[Figure<DeviceReport>] = &[
     }),
     figure("braid_device_written", "All bytes written: wear of an SSD", BYTES, |d| {
         Value::Count(d.device_written_bytes)
+    }),
+    figure("braid_device_busy", "Time with a request at the device", SECONDS, |d| {
+        Value::Total(d.device_busy_seconds)
     }),
     figure("braid_device_flushes", "Flushes of the device", None, |d| Value::Count(d.flushes)),
     figure("braid_device_errors", "Failed requests of the device", None, |d| Value::Count(d.errors)),
