@@ -59,6 +59,7 @@ const FLOORS: &[Floors] = &[
             "volume",
             "life",
             "status",
+            "region",
             "resizable",
         ],
         // The core holds what these rooms keep, and their verbs are verbs of the core.

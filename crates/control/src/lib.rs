@@ -59,6 +59,7 @@ pub use members::finding::disk::return_disk;
 pub use model::library::{ModelReport, find_model, models, show_model};
 pub use report::changes::{AddReport, PolicyReport, ReplaceReport, ResizeReport};
 pub use report::guard::{GuardReport, ModeReport};
+pub use report::map::{CellsReport, MapReport};
 pub use report::ranges::{LostRange, MissingRange};
 pub use report::types::{
     BackgroundReport, CopyReport, DeviceReport, Durability, ExplainReport, GuestReport, LatencyReport,

@@ -8,6 +8,7 @@
 //! open/       from devices to an open volume
 //! devices/    requests to devices, deadlines, speed
 //! status.rs   reports for administrators
+//! region.rs   where the extents of a part of the volume lie
 //! map/        state in memory: extents, extra copies, slots, changes
 //! check.rs    check of a volume at rest
 //! journal/    life of a flush, checkpoints, recovery
@@ -45,6 +46,7 @@ mod moves;
 mod open;
 mod planted;
 mod policy;
+mod region;
 mod replace;
 mod request;
 mod resizable;
@@ -71,6 +73,7 @@ pub use open::{
 };
 #[cfg(debug_assertions)]
 pub use planted::{Bug, plant};
+pub use region::{Region, Tally};
 pub use replace::{Replacement, replace};
 pub use request::{READ_AHEAD, Readahead};
 pub use resizable::ResizableVolume;

@@ -41,6 +41,8 @@ pub(crate) enum Reached {
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 /// Time limit for a reply that needs no device.
 const ANSWER: Duration = Duration::from_secs(10);
+/// Time limit for a map: several requests for the maps of different devices wait for one another.
+const LOOK: Duration = Duration::from_secs(30);
 /// Time limit for another size: room for metadata is made first, and a large volume closes and opens.
 const RESIZE: Duration = Duration::from_secs(3600);
 /// Time limit for the process to end after the volume was closed.
@@ -195,6 +197,7 @@ impl Client {
     pub fn call<T: DeserializeOwned>(&mut self, request: Request) -> Result<T> {
         let limit = match request {
             Request::Status | Request::Explain { .. } | Request::Policy => ANSWER,
+            Request::Map { .. } => LOOK,
             Request::Resize { .. } => RESIZE,
             _ => PATIENCE,
         };

@@ -44,6 +44,13 @@ pub enum Request {
         /// The byte.
         offset_bytes: u64,
     },
+    /// Returns where data lies, and its heat: a [`crate::MapReport`]. The daemon examines the places at most
+    /// for a hundredth of its time, so the reply may be some seconds old, or take seconds.
+    Map {
+        /// A device in question: 1 for `d1`.
+        #[serde(default)]
+        device: Option<u16>,
+    },
     /// Returns the policy: a [`crate::PolicyReport`].
     Policy,
     /// Changes the policy; no data is copied now: a [`crate::PolicyReport`].
@@ -151,6 +158,7 @@ mod tests {
             line(Request::Attach { via: Some(Via::Ublk), sector_bytes: None }),
             r#"{"version":1,"request":"attach","via":"ublk","sector_bytes":null}"#
         );
+        assert_eq!(line(Request::Map { device: None }), r#"{"version":1,"request":"map","device":null}"#);
         let reply = Reply::Error(Error::new(ErrorKind::NoSpace, "full"));
         let text = r#"{"error":{"kind":"no_space","message":"full"}}"#;
         assert_eq!(serde_json::to_string(&reply).unwrap(), text);

@@ -36,7 +36,7 @@ pub(crate) async fn serve_admin(served: Rc<ServedVolume>, guard: Rc<Guard>, list
             // An error means a disconnected client.
             let _ended = match place {
                 Some(_place) => converse(&served, &guard, &stream).await,
-                None => send(&stream, &Reply::Error(too_many())).await,
+                None => send(&stream, Err(too_many())).await,
             };
         });
     }
@@ -55,12 +55,12 @@ async fn converse(served: &ServedVolume, guard: &Guard, stream: &Stream) -> std:
     while let Some(line) = next_line(stream, &mut received).await? {
         let request = match line {
             Ok(line) => request(&line),
-            Err(too_long) => return send(stream, &Reply::Error(too_long)).await,
+            Err(too_long) => return send(stream, Err(too_long)).await,
         };
         let reply = match request {
             Ok(Request::Record) => match served.frontends().recorder().start() {
                 Some(recording) => {
-                    send(stream, &Reply::Ok(nothing())).await?;
+                    send(stream, Ok(nothing())).await?;
                     let (name, size) = (served.name().as_str(), served.volume().size());
                     let is_stopping = || served.end().has_begun();
                     return send_recording(served.ring(), name, size, stream, recording, is_stopping).await;
@@ -70,14 +70,21 @@ async fn converse(served: &ServedVolume, guard: &Guard, stream: &Stream) -> std:
             Ok(request) => answer(served, guard, request).await,
             Err(error) => Err(error),
         };
-        send(stream, &reply.map_or_else(Reply::Error, Reply::Ok)).await?;
+        send(stream, reply).await?;
     }
     Ok(())
 }
 
-async fn send(stream: &Stream, reply: &Reply) -> std::io::Result<()> {
-    let mut line = serde_json::to_vec(reply).map_err(std::io::Error::other)?;
-    line.push(b'\n');
+/// Sends a reply: JSON, or an error.
+async fn send(stream: &Stream, reply: Result<Vec<u8>>) -> std::io::Result<()> {
+    let line = match reply {
+        Ok(json) => [b"{\"ok\":", &json[..], b"}\n"].concat(),
+        Err(error) => {
+            let mut line = serde_json::to_vec(&Reply::Error(error)).map_err(std::io::Error::other)?;
+            line.push(b'\n');
+            line
+        }
+    };
     stream.send_all(&line).await
 }
 
@@ -122,10 +129,12 @@ fn request(line: &[u8]) -> Result<Request> {
     Ok(envelope.request)
 }
 
-async fn answer(served: &ServedVolume, guard: &Guard, request: Request) -> Result<Value> {
+/// Performs a request, and returns its result as JSON.
+async fn answer(served: &ServedVolume, guard: &Guard, request: Request) -> Result<Vec<u8>> {
     match request {
         Request::Status => value(&StatusReport { guard: guard.report(), ..served.status() }),
         Request::Explain { offset_bytes } => value(&served.explain(Bytes(offset_bytes))?),
+        Request::Map { device } => served.extent_map(device).await,
         Request::Policy => value(&served.policy()),
         Request::SetPolicy { policy } => value(&served.set_policy(&policy).await?),
         Request::Attach { via, sector_bytes } => {
@@ -164,16 +173,16 @@ fn recorded_already(served: &ServedVolume) -> Error {
     Error::new(ErrorKind::Busy, problem)
 }
 
-fn value(report: &impl Serialize) -> Result<Value> {
-    serde_json::to_value(report)
+fn value(report: &impl Serialize) -> Result<Vec<u8>> {
+    serde_json::to_vec(report)
         .map_err(|error| Error::new(ErrorKind::Io, format!("the reply cannot be written as JSON: {error}")))
 }
 
 /// Returns the empty reply.
-fn done(result: Result<()>) -> Result<Value> {
+fn done(result: Result<()>) -> Result<Vec<u8>> {
     result.map(|()| nothing())
 }
 
-fn nothing() -> Value {
-    Value::Object(serde_json::Map::new())
+fn nothing() -> Vec<u8> {
+    b"{}".to_vec()
 }

@@ -2,14 +2,15 @@
 //! file. Notes serve recordings and the guard ([`crate::guard`]). The guard also needs the number of requests
 //! in flight and their durations.
 //!
-//! Without a recording, each request costs the test of a flag. With a recording, each request costs a look at
-//! the clock and a note of 24 bytes. Zeroing that may discard is noted as a discard, other zeroing as a
-//! write. Prefetches are not noted.
+//! Without a recording, each request costs the test of a flag, and a count for the heat of its cell. With a
+//! recording, each request costs a look at the clock and a note of 24 bytes. Zeroing that may discard is
+//! noted as a discard, other zeroing as a write. Prefetches are not noted.
 //!
 //! Requests are noted in [`Export::asked`], not in the verbs, although the verbs pass through this export,
 //! too. An NBD front serves a long write in pieces, a read of a hole without reading, and a durable discard
 //! with a flush. The verbs are the front's requests; a trace holds the guest's requests.
 
+use crate::record::heat::Heat;
 use crate::record::notes::{Note, Notes};
 use braid_base::{Bytes, Nanos, Op, Request};
 use braid_engine::{Allocation, Durability, Export, Hints, Result, Zeroing};
@@ -35,6 +36,7 @@ pub(crate) struct Recorder<R> {
     watch: RefCell<Option<Watch>>,
     watches: Cell<bool>,
     in_flight: Cell<u64>,
+    heat: Heat,
     /// Notified when a recording has ended.
     ended: Event,
     busy: Cell<bool>,
@@ -54,9 +56,9 @@ const ROOM_FOR_GHOSTS: usize = 1 << 14;
 const LONGEST_WRITE: Bytes = Bytes(256 << 20);
 
 impl<R: Runtime, E: Export> Recorded<R, E> {
-    /// Wraps an export, and returns the wrapped export with its recorder.
-    pub fn new(runtime: R, export: E) -> (Recorded<R, E>, Rc<Recorder<R>>) {
-        let recorder = Rc::new(Recorder::new(runtime));
+    /// Wraps an export of a volume with these extents, and returns the wrapped export with its recorder.
+    pub fn new(runtime: R, export: E, extent: Bytes) -> (Recorded<R, E>, Rc<Recorder<R>>) {
+        let recorder = Rc::new(Recorder::new(runtime, export.size(), extent));
         (Recorded { export, recorder: recorder.clone() }, recorder)
     }
 }
@@ -80,7 +82,7 @@ impl<R: Runtime> Drop for UnderWay<'_, R> {
 }
 
 impl<R: Runtime> Recorder<R> {
-    fn new(runtime: R) -> Recorder<R> {
+    fn new(runtime: R, size: Bytes, extent: Bytes) -> Recorder<R> {
         Recorder {
             runtime,
             records: Cell::new(false),
@@ -88,6 +90,7 @@ impl<R: Runtime> Recorder<R> {
             watch: RefCell::default(),
             watches: Cell::new(false),
             in_flight: Cell::new(0),
+            heat: Heat::new(size, extent),
             ended: Event::default(),
             busy: Cell::new(false),
         }
@@ -125,9 +128,15 @@ impl<R: Runtime> Recorder<R> {
         self.watch.borrow_mut().as_mut().map_or_else(T::default, ask)
     }
 
-    /// Notes a request while a recording or a watch is active.
+    /// Returns the heat of the volume's cells.
+    pub fn heat(&self) -> &Heat {
+        &self.heat
+    }
+
+    /// Counts a request, and notes the request while a recording or a watch is active.
     #[inline]
     fn asked(&self, request: Request) {
+        self.heat.note(request);
         if self.records.get() {
             self.note(request);
         }
@@ -255,7 +264,7 @@ impl<R: Runtime, E: Export> Export for Recorded<R, E> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use braid_base::{Arrival, MIB, Nanos};
+    use braid_base::{Arrival, KIB, MIB, Nanos};
     use braid_sim::World;
     use braid_trace::{BlockCompression, CompactWriter, Header};
     use std::time::{Duration, Instant};
@@ -273,7 +282,7 @@ mod tests {
     #[test]
     fn requests_are_noted_with_times_only_while_recording() {
         let world = World::new(1);
-        let recorder = Rc::new(Recorder::new(world.clone()));
+        let recorder = Rc::new(Recorder::new(world.clone(), MIB, KIB));
         world.clone().block_on(async move {
             let read = request(Op::Read, 512, Bytes(512));
             recorder.asked(read);
@@ -304,7 +313,7 @@ mod tests {
     #[test]
     fn watch_measures_the_number_of_requests_in_flight() {
         let world = World::new(1);
-        let recorder = Rc::new(Recorder::new(world.clone()));
+        let recorder = Rc::new(Recorder::new(world.clone(), MIB, KIB));
         world.clone().block_on(async move {
             let serve = |millis| {
                 let (recorder, world) = (recorder.clone(), world.clone());
@@ -338,7 +347,7 @@ mod tests {
 
     #[test]
     fn notes_beyond_the_buffer_are_dropped_and_counted() {
-        let recorder = Rc::new(Recorder::new(World::new(1)));
+        let recorder = Rc::new(Recorder::new(World::new(1), MIB, KIB));
         let recording = recorder.start().expect("nobody records");
         (0..ROOM as u64 + 7).for_each(|n| recorder.asked(request(Op::Read, n, Bytes(512))));
         assert_eq!(recording.dropped(), 7);
@@ -351,7 +360,7 @@ mod tests {
     /// A guest may zero more in one request than a trace holds in one request.
     #[test]
     fn oversized_write_is_noted_in_pieces() {
-        let recorder = Rc::new(Recorder::new(World::new(1)));
+        let recorder = Rc::new(Recorder::new(World::new(1), MIB, KIB));
         let recording = recorder.start().expect("nobody records");
         recorder.asked(request(Op::Write, 4096, MIB * 600));
         recorder.asked(request(Op::Discard, 0, MIB * 600));
@@ -372,7 +381,7 @@ mod tests {
         const AT_A_TIME: u64 = 4_000;
         const TIMES: u64 = 2_500;
         let ring = braid_uring::Ring::new(8, &braid_runtime::Arena::new(MIB)).expect("a ring");
-        let recorder = Rc::new(Recorder::new(ring.clone()));
+        let recorder = Rc::new(Recorder::new(ring.clone(), MIB * 65_536, MIB));
         let recording = recorder.start().expect("nobody records");
         let (mut rng, start) = (braid_base::Rng::new(1), ring.now());
         let mut writer =

@@ -25,6 +25,7 @@ use crate::served::ServedVolume;
 use crate::served::attachment::{Attachment, Ending};
 use crate::served::block::BlockDoor;
 use crate::served::certificates::Certificates;
+use crate::served::extent_map::keep_heat;
 use crate::served::first_of::{First, first_of};
 use crate::served::frontends::Frontends;
 use crate::served::notes::{keep_noted, note_changes};
@@ -269,6 +270,7 @@ fn start(
     }
     ring.spawn(note_changes(served.clone()));
     ring.spawn(return_remote_devices(served.clone()));
+    ring.spawn(keep_heat(served.clone()));
     ring.spawn(keep::keep(guard));
     ring.spawn(keep_noted(served.clone(), noted));
     Ok(served)

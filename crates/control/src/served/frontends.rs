@@ -49,7 +49,8 @@ impl Frontends {
         attachment: Attachment,
     ) -> Result<Frontends> {
         let encryption = if config.tls.is_some() { Encryption::Tls } else { Encryption::None };
-        let (export, recorder) = Recorded::new(ring.clone(), volume.clone());
+        let (export, recorder) =
+            Recorded::new(ring.clone(), volume.clone(), volume.volume().shape().extent_size);
         let machine_config = braid_vhost::ServerConfig::new(name.as_str(), &config.arena);
         // Together as much as NBD alone: the engine needs the rest.
         let taken = if machine.is_some() { machine_config.memory } else { Bytes::ZERO };

@@ -8,6 +8,7 @@
 //! status.rs      counters of the engine, as reports    end.rs         the request to end, and its result
 //! certificates.rs  TLS of NBD, read anew when files change
 //! block.rs       the volume as a ublk block device     via.rs         ways to attach
+//! extent_map.rs  where data lies, and its heat
 //! ```
 
 pub(crate) mod address;
@@ -17,6 +18,7 @@ pub(crate) mod catch_up;
 pub(crate) mod certificates;
 pub(crate) mod devices;
 pub(crate) mod end;
+pub(crate) mod extent_map;
 pub(crate) mod first_of;
 pub(crate) mod frontends;
 pub(crate) mod notes;
@@ -39,6 +41,7 @@ use braid_runtime::{Runtime, Semaphore};
 use braid_uring::Ring;
 use catch_up::CatchUp;
 use end::End;
+use extent_map::ExtentMap;
 use frontends::Frontends;
 use status::{explain_report, status_report};
 use std::cell::RefCell;
@@ -64,6 +67,7 @@ pub(crate) struct ServedVolume {
     /// Serialises additions of devices.
     adding: Semaphore,
     catch_up: CatchUp,
+    map: ExtentMap,
     frontends: Frontends,
     end: End,
     started: Nanos,
@@ -96,6 +100,7 @@ impl ServedVolume {
             noting: Semaphore::new(1),
             adding: Semaphore::new(1),
             catch_up: CatchUp::default(),
+            map: ExtentMap::default(),
             frontends,
             end: End::default(),
             started: ring.now(),

@@ -105,6 +105,19 @@ impl Map {
         Entry { home: SlotNumber(word as u32), valid: (word >> 32) as u16, second, partly_lost }
     }
 
+    /// Required copies of an extent, and its number of blocks with an extra copy. Reads no memory of a chunk
+    /// that never had a home.
+    pub fn peek(&self, extent: ExtentId) -> (Entry, u32) {
+        if let Some(own) = &self.own {
+            return (self.get(extent), own.extras.get(&extent).map_or(0, |&count| u32::from(count)));
+        }
+        if !self.used[(extent.0 / CHUNK) as usize] {
+            return (Entry::default(), 0);
+        }
+        let extras = (self.homes[extent.index()] & !PARTLY_LOST) / EXTRA;
+        (self.get(extent), extras as u32)
+    }
+
     /// Sets the required copies of an extent. The count of extra copies stays. Panics on an adopted disk.
     pub fn set(&mut self, extent: ExtentId, entry: Entry) {
         assert!(!self.is_of_adopted(), "no home of an adopted disk moves: {extent:?} to {entry:?}");
@@ -194,9 +207,10 @@ mod tests {
         map.add_extra(last);
         map.remove_extra(last);
         assert!(map.has_extras(last) && !map.has_extras(ExtentId(0)));
+        assert_eq!(map.peek(last), (map.get(last), 1));
         map.remove_extra(last);
         assert!(!map.has_extras(last));
-        assert_eq!(map.iter().count(), 0);
+        assert_eq!((map.peek(last).1, map.iter().count()), (0, 0));
     }
 
     #[test]
@@ -232,6 +246,7 @@ mod tests {
         assert!(map.get(ExtentId(5)) == partly && !map.has_extras(ExtentId(5)));
         map.add_extra(ExtentId(5));
         assert_eq!((map.get(ExtentId(5)), map.has_extras(ExtentId(5))), (partly, true));
+        assert_eq!(map.peek(ExtentId(5)), (partly, 1));
         assert_eq!((map.partly_lost(), map.lost()), (vec![ExtentId(5)], vec![]));
         map.set(ExtentId(5), with_second);
         assert_eq!(map.partly_lost(), []);
