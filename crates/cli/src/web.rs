@@ -20,11 +20,18 @@ Examples:
   braid web --listen 0.0.0.0:7070 --host nas.local --token /etc/braid/web.token
 
 Addresses: / (the page), /api/volumes and /api/volumes/NAME (as braid status --json), /api/events (a report
-each second), /healthz (200 if all volumes are whole, else 503), /metrics (OpenMetrics).
+each second), /healthz (200 if all volumes are whole, else 503), /metrics (OpenMetrics), and below
+/api/volumes/NAME: /history?range=day, /map?device=1, /explain?offset_bytes=0 (as braid explain --json).
 With --token, requests carry the token (Authorization: Bearer TOKEN), or browsers log in. The connection is
 not encrypted: between machines, use a proxy with TLS or an SSH tunnel.
 
-JSON, one line when ready: url.")]
+JSON, one line when ready: url.
+/history: range (hour, day), interval_seconds, since_unix_seconds, devices (device, class, and lists:
+unix_seconds, response_ns_mean, requests_per_second, bytes_per_second, requests_share, in_flight_mean,
+utilisation).
+/map: name, size_bytes, cell_bytes, examined_one_in, examined_seconds_ago, on_device, map_cells (lists:
+mapped_share, ssd_share, on_device_share, extra_share, lost_share, main_device, first_mapped_bytes,
+cell_requests_per_second).")]
 pub struct Arguments {
     /// Address and port of the page; port 0 lets the system choose. Other addresses than those of this
     /// machine alone need --token

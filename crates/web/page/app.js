@@ -1,18 +1,30 @@
 // The page of braid web. A report comes each second; the page computes rates and draws. All text of reports
 // is inserted as text. Verdicts are the server's.
 
+import * as map from "/map.js";
+
 const $ = (id) => document.getElementById(id);
+// The volume in the address; none if the address is malformed.
+function named() {
+  try {
+    return decodeURIComponent(location.hash.slice(1)) || null;
+  } catch {
+    return null;
+  }
+}
 const POINTS = 120; // Reports of two minutes.
 const SOON = 0.3; // Seconds: a scrape between two events makes the next report early.
 const STALE_MS = 8000; // Longest silence of the server before the page says that it is blind.
 const MOST_ROWS = 200;
 const MOST_LINES = 8; // More devices are drawn as means of their classes.
 const LEVELS = ["bad", "warning", "good", "idle"]; // The page opens with the first volume of the worst level.
-const HOUR_MS = 10000; // The server adds a point to the last hour every ten seconds.
+const PAST_MS = 10000; // The server adds a point to the last hour every ten seconds.
+const MAP_MS = 5000; // The daemon examines the places every five seconds at most.
+const SPANS = { now: [120, 1], hour: [3600, 10], day: [86400, 300] }; // Seconds of a range, and of a point.
 
 const state = {
-  source: null, wanted: decodeURIComponent(location.hash.slice(1)) || null, before: null, rates: null, range: "now",
-  recent: new Map(), hour: null, heard: 0, allowsChanges: false, charts: new Map(), drawn: "",
+  source: null, wanted: named(), before: null, rates: null, range: "now",
+  recent: new Map(), past: null, heard: 0, allowsChanges: false, charts: new Map(), drawn: "",
 };
 
 // --- text ---------------------------------------------------------------------------------------------
@@ -59,6 +71,7 @@ const of = (device) => ({
   requests: device.guest_read_requests + device.guest_write_requests,
   bytes: device.guest_read_bytes + device.guest_written_bytes,
   mean: device.response_ns_mean,
+  busy: device.device_busy_seconds ?? 0,
 });
 
 function between(before, now, seconds) {
@@ -69,6 +82,7 @@ function between(before, now, seconds) {
     bytes: Math.max(0, now.bytes - before.bytes) / seconds,
     mean: requests ? took / requests : null,
     inFlight: took / 1e9 / seconds,
+    busy: Math.min(1, Math.max(0, now.busy - before.busy) / seconds),
   };
 }
 
@@ -188,7 +202,7 @@ function life(device) {
   return [device.ssd_life_days === null ? "" : span(86400 * device.ssd_life_days), daily];
 }
 
-const LABELS = ["", "State", "Used", "Data", "Load now", "Response now", "In flight", "Loss costs", "SSD life", ""];
+const LABELS = ["", "State", "Used", "Data", "Load now", "Response now", "Busy now", "Loss costs", "SSD life", ""];
 
 function row(place) {
   const line = make("tr");
@@ -214,6 +228,7 @@ function row(place) {
 
 // Which changes fit the state of a device.
 const FITS = {
+  __proto__: null,
   active: ["fail", "remove"], slow: ["fail", "remove"], draining: ["keep"], missing: ["return"],
   failed: ["return"], returning: ["fail"],
 };
@@ -241,7 +256,7 @@ function showDevices(report, now) {
       [percent(device.data_share), ""],
       [rates ? percent(rates.share) : "…", rates ? `${rate(rates.requests)}, ${bytes(rates.bytes)}/s` : ""],
       [rates ? time(rates.mean) : "…", `${time(device.response_ns_p99)} p99 since start`],
-      [rates ? digits(rates.inFlight) : "…", ""],
+      [rates ? percent(rates.busy) : "…", rates ? `${digits(rates.inFlight)} in flight` : ""],
       [device.loss_bytes ? bytes(device.loss_bytes) : "nothing", ""],
       life(device),
     ].forEach(([text, more], column) => {
@@ -303,6 +318,7 @@ function showVolume(report, verdict) {
   put($("facts"), `${bytes(report.size_bytes)}, ${bytes(report.mapped_bytes)} mapped, ` +
     `${report.copies === 1 ? "one copy" : `${report.copies} copies`}; policy ${report.policy}; ` +
     `served for ${span(report.uptime_seconds)}; ${report.nbd_connections} NBD connections`);
+  const isNew = state.before?.process_id !== report.process_id;
   if (!isSoon(state.before, report)) {
     state.rates = rates(state.before, report);
     state.before = report;
@@ -312,7 +328,9 @@ function showVolume(report, verdict) {
   showNow(report, now);
   showWhere(report);
   showDevices(report, now);
+  showChoice(report);
   draw(report);
+  if (isNew) fetchMap();
   if (document.activeElement !== $("policy-text") && $("policy-text").dataset.was !== report.policy) {
     $("policy-text").value = $("policy-text").dataset.was = report.policy;
   }
@@ -347,7 +365,8 @@ function remember(report, now) {
   for (const device of report.devices) {
     const points = recent.get(device.device) ?? [];
     const rates = now.devices.get(device.device);
-    points.push({ at, response: rates?.mean ?? null, share: rates?.share ?? null, flight: rates?.inFlight ?? null });
+    points.push({ at, response: rates?.mean ?? null, share: rates?.share ?? null,
+      flight: rates?.inFlight ?? null, busy: rates?.busy ?? null });
     while (points.length > POINTS) points.shift();
     recent.set(device.device, points);
   }
@@ -357,55 +376,67 @@ function remember(report, now) {
 function chosen() {
   if (state.range === "now") return state.recent;
   const devices = new Map();
-  for (const series of state.hour?.devices ?? []) {
+  for (const series of state.past?.range === state.range ? state.past.devices : []) {
     devices.set(series.device, series.unix_seconds.map((at, i) => ({
       at, response: series.response_ns_mean[i], share: series.requests_share[i], flight: series.in_flight_mean[i],
+      busy: series.utilisation[i],
     })));
   }
   return devices;
 }
 
-// Columns for uPlot: times, and a value for each line.
-function columns(devices, drawn, field) {
+// Times of the points of some lines. Where points are missing, as while no daemon ran, a time between them
+// breaks the lines.
+function timesOf(devices, drawn) {
   const times = new Set();
   for (const line of drawn) for (const name of line.of) for (const point of devices.get(name) ?? []) times.add(point.at);
   const sorted = [...times].sort((a, b) => a - b);
+  const longest = 3.5 * SPANS[state.range][1];
+  return sorted.flatMap((at, i) => {
+    const before = i ? sorted[i - 1] : at;
+    return at - before > longest ? [{ at: (at + before) / 2, breaks: true }, { at }] : [{ at }];
+  });
+}
+
+// Columns for uPlot: times, and a value for each line: null breaks the line, undefined continues it.
+function columns(devices, drawn, field) {
+  const times = timesOf(devices, drawn);
   const values = drawn.map((line) => {
     const sums = new Map();
     for (const name of line.of) {
       for (const point of devices.get(name) ?? []) {
-        if (point[field] === null) continue;
+        if (point[field] === null || point[field] === undefined) continue;
         const [sum, count] = sums.get(point.at) ?? [0, 0];
         sums.set(point.at, [sum + point[field], count + 1]);
       }
     }
     // Shares of a class add up; times and numbers of requests are means.
     const value = ([sum, count]) => (field === "share" ? sum : sum / count);
-    return sorted.map((at) => (sums.has(at) ? value(sums.get(at)) : null));
+    return times.map(({ at, breaks }) => (breaks ? null : sums.has(at) ? value(sums.get(at)) : undefined));
   });
-  return [sorted, ...values];
+  return [times.map(({ at }) => at), ...values];
 }
 
-const FIELDS = [["response", 1e-6], ["share", 100], ["flight", 1]];
+const FIELDS = [["response", 1e-6], ["share", 100], ["busy", 100], ["flight", 1]];
 const DASHES = [[], [8, 5], [2, 4], [12, 4, 2, 4]];
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 function chart(field, drawn, data) {
   const axis = { stroke: colour("--faint"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
-  const seconds = { now: 120, hour: 3600 }[state.range];
+  const [seconds] = SPANS[state.range];
   const clock = new Intl.DateTimeFormat(undefined, { hour: "numeric", minute: "2-digit", ...(seconds < 300 && { second: "2-digit" }) });
   return new uPlot({
-    width: Math.max(200, $(field).clientWidth), height: 190, legend: { show: false }, cursor: { show: false },
+    width: Math.max(200, $(field).clientWidth), height: 180, legend: { show: false }, cursor: { show: false },
     scales: {
       x: { range: () => { const end = Date.now() / 1000; return [end - seconds, end]; } },
-      y: { range: (_, __, most) => (field === "share" ? [0, 100] : [0, Math.max(most * 1.1, 0.1)]) },
+      y: { range: (_, __, most) => (field === "share" || field === "busy" ? [0, 100] : [0, Math.max(most * 1.1, 0.1)]) },
     },
     axes: [
-      { ...axis, space: 80, values: (_, times) => times.map((at) => clock.format(1000 * at)) },
+      { ...axis, space: 80, size: 30, values: (_, times) => times.map((at) => clock.format(1000 * at)) },
       { ...axis, size: 44 },
     ],
     series: [{}, ...drawn.map((line) => ({
-      stroke: colour(`--${line.kind}`), width: 2, dash: DASHES[line.dash], points: { show: false }, spanGaps: true,
+      stroke: colour(`--${line.kind}`), fill: `${colour(`--${line.kind}`)}14`, width: 2, dash: DASHES[line.dash], points: { show: false }, spanGaps: false,
     }))],
   }, data, $(field));
 }
@@ -423,32 +454,85 @@ function draw(report) {
   const latest = drawn.map(() => []);
   for (const [field, scale] of FIELDS) {
     const [times, ...values] = columns(devices, drawn, field);
-    const scaled = values.map((line) => line.map((value) => (value === null ? null : value * scale)));
+    const scaled = values.map((line) => line.map((value) => (value === null || value === undefined ? value : value * scale)));
     if (!state.charts.has(field)) state.charts.set(field, chart(field, drawn, [times, ...scaled]));
     else state.charts.get(field).setData([times, ...scaled]);
-    scaled.forEach((line, i) => latest[i].push(line.findLast((value) => value !== null)));
+    scaled.forEach((line, i) => latest[i].push(line.findLast((value) => value !== null && value !== undefined)));
   }
   const number = (value, unit) => (value === undefined ? "–" : `${digits(value)}${unit}`);
   legend($("legend"), drawn.map((line, i) => ({ ...line,
-    text: `${line.text}: ${number(latest[i][0], " ms")}, ${number(latest[i][1], " %")}, ${number(latest[i][2], " in flight")}`,
+    text: `${line.text}: ${number(latest[i][0], " ms")}, ${number(latest[i][1], " %")}, ${number(latest[i][2], " % busy")}`,
   })));
+  showSince();
+}
+
+// From when on there are figures, if the range begins before.
+function showSince() {
+  const since = state.range === state.past?.range ? state.past.since_unix_seconds : null;
+  const begins = Date.now() / 1000 - SPANS[state.range][0];
+  const text = state.range === "now" ? "" : !since ? "No figures yet." : since <= begins ? ""
+    : `Figures since ${new Date(1000 * since).toLocaleString()}: braid web keeps them in memory, and began then.`;
+  put($("since"), text);
 }
 
 function redraw() {
+  map.redraw();
   state.drawn = "";
   if (state.before) draw(state.before);
 }
 
-async function fetchHour() {
-  if (!state.wanted || state.range !== "hour") return;
-  const volume = state.wanted;
+const pathOf = (volume, rest) => `/api/volumes/${encodeURIComponent(volume)}/${rest}`;
+
+async function fetchPast() {
+  if (!state.wanted || state.range === "now") return;
+  const [volume, range] = [state.wanted, state.range];
   try {
-    const answer = await fetch(`/api/volumes/${encodeURIComponent(volume)}/history`);
-    const hour = answer.ok ? await answer.json() : null;
-    if (volume === state.wanted) state.hour = hour;
+    const answer = await fetch(pathOf(volume, `history?range=${range}`));
+    const past = answer.ok ? await answer.json() : null;
+    if (volume === state.wanted && range === state.range) state.past = past;
     if (state.before) draw(state.before);
   } catch {
     // The stream of events reports the lost connection.
+  }
+}
+
+// --- map -------------------------------------------------------------------------------------------------
+
+async function fetchMap() {
+  if (!state.wanted || !state.before || document.hidden) return;
+  const [volume, device] = [state.wanted, $("map-device").value];
+  try {
+    const answer = await fetch(pathOf(volume, device ? `map?device=${encodeURIComponent(device)}` : "map"));
+    const reply = await answer.json();
+    if (volume !== state.wanted || device !== $("map-device").value) return;
+    map.show(answer.ok ? reply : null, reply.error?.message ?? "There is no map.");
+  } catch {
+    // The stream of events reports the lost connection.
+  }
+}
+
+// The choice of devices for the map.
+function showChoice(report) {
+  const select = $("map-device");
+  const names = report.devices.map((device) => device.device).join(" ");
+  if (select.dataset.names === names) return;
+  const chosen = select.value;
+  select.dataset.names = names;
+  select.replaceChildren(new Option("All", ""), ...report.devices.map((device) =>
+    new Option(`${device.device} (${device.class})`, device.device.replace(/^d/, ""))));
+  select.value = [...select.options].some((option) => option.value === chosen) ? chosen : "";
+}
+
+async function explain(offset) {
+  const volume = state.wanted;
+  $("offset").value = offset;
+  try {
+    const answer = await fetch(pathOf(volume, `explain?offset_bytes=${encodeURIComponent(offset)}`));
+    const reply = await answer.json();
+    if (volume !== state.wanted) return;
+    map.explain(answer.ok ? map.explained(reply) : [reply.error?.message ?? "There is no explanation."]);
+  } catch {
+    map.explain(["No answer: the connection to braid web is lost."]);
   }
 }
 
@@ -519,11 +603,13 @@ function receive(frame) {
 
 function choose(name) {
   state.wanted = name;
-  state.before = state.rates = state.hour = null;
+  state.before = state.rates = state.past = null;
+  $("map-device").value = "";
+  map.clear();
   state.recent.name = null;
   history.replaceState(null, "", `#${encodeURIComponent(name)}`);
   connect();
-  fetchHour();
+  fetchPast();
 }
 
 function connect() {
@@ -563,10 +649,15 @@ for (const button of document.querySelectorAll("[data-range]")) {
     for (const other of document.querySelectorAll("[data-range]")) {
       other.setAttribute("aria-pressed", String(other === button));
     }
-    fetchHour();
+    fetchPast();
     redraw();
   });
 }
+$("map-device").addEventListener("change", fetchMap);
+$("explain-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  explain($("offset").value);
+});
 $("policy-form").addEventListener("submit", async (event) => {
   event.preventDefault();
   const [name, policy] = [state.wanted, $("policy-text").value];
@@ -576,9 +667,12 @@ $("policy-form").addEventListener("submit", async (event) => {
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 addEventListener("resize", redraw);
 addEventListener("hashchange", () => {
-  const name = decodeURIComponent(location.hash.slice(1));
+  const name = named();
   if (name && name !== state.wanted) choose(name);
 });
 setInterval(watch, 1000);
-setInterval(fetchHour, HOUR_MS);
+setInterval(fetchPast, PAST_MS);
+setInterval(fetchMap, MAP_MS);
+document.addEventListener("visibilitychange", fetchMap);
+map.setUp({ bytes, percent, rate }, explain);
 reconnect();

@@ -5,7 +5,9 @@
 //! | `/` | the page |
 //! | `/api/volumes` | reports of all volumes, as `braid status --json` |
 //! | `/api/volumes/NAME` | report of a volume, as `braid status NAME --json` |
-//! | `/api/volumes/NAME/history` | the last hour of the devices |
+//! | `/api/volumes/NAME/history?range=hour` | the last hour or day of the devices |
+//! | `/api/volumes/NAME/map`, `/api/volumes/NAME/map?device=1` | where data lies, and its heat |
+//! | `/api/volumes/NAME/explain?offset_bytes=0` | as `braid explain NAME 0 --json` |
 //! | `/api/health` | verdicts about all volumes, and whether changes are allowed |
 //! | `/api/events`, `/api/events?volume=NAME` | reports of all volumes, or of one, each second |
 //! | `/healthz` | 200 if all volumes are whole, else 503, with reasons |
@@ -17,13 +19,13 @@ use crate::access::{Access, guard, refuse};
 use crate::daemons::Daemons;
 use crate::dashboard::Dashboard;
 use crate::events::{beat, events};
-use crate::history::History;
+use crate::history::{History, Range};
 use crate::metrics::{self, openmetrics};
 use crate::page::{FILES, file};
 use crate::readers::Readers;
 use crate::survey::Survey;
 use crate::verdict::Health;
-use axum::extract::rejection::JsonRejection;
+use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, Form, Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::from_fn_with_state;
@@ -51,6 +53,8 @@ pub fn router(daemons: Arc<dyn Daemons>, access: Access) -> Router {
         .route("/api/volumes", get(volumes))
         .route("/api/volumes/{name}", get(volume))
         .route("/api/volumes/{name}/history", get(history))
+        .route("/api/volumes/{name}/map", get(map))
+        .route("/api/volumes/{name}/explain", get(explain))
         .route("/api/volumes/{name}/policy", post(set_policy))
         .route("/api/volumes/{name}/devices/{device}", post(change_device))
         .route("/api/health", get(health))
@@ -97,9 +101,57 @@ async fn volume(State(dashboard): Shown, Path(name): Path<String>) -> Response {
     }
 }
 
-async fn history(State(dashboard): Shown, Path(name): Path<String>) -> Response {
-    match name.parse() {
-        Ok(name) => Json(dashboard.history.report(&name)).into_response(),
+/// What follows the question mark of an address.
+type Asked<T> = std::result::Result<Query<T>, QueryRejection>;
+
+/// The range of a history.
+#[derive(Deserialize)]
+struct Past {
+    #[serde(default)]
+    range: Range,
+}
+
+async fn history(State(dashboard): Shown, Path(name): Path<String>, past: Asked<Past>) -> Response {
+    match (past, name.parse()) {
+        (Ok(Query(past)), Ok(name)) => Json(dashboard.history.report(&name, past.range)).into_response(),
+        (Err(rejection), _) => refuse(rejection.status(), ErrorKind::Usage, &rejection.body_text()),
+        (_, Err(error)) => failed(&error),
+    }
+}
+
+/// The device in question of a map: 1 for `d1`.
+#[derive(Deserialize)]
+struct OnDevice {
+    device: Option<u16>,
+}
+
+async fn map(State(dashboard): Shown, Path(name): Path<String>, on: Asked<OnDevice>) -> Response {
+    look(&dashboard, &name, on.map(|Query(on)| Request::Map { device: on.device })).await
+}
+
+/// The byte to be explained.
+#[derive(Deserialize)]
+struct Place {
+    offset_bytes: u64,
+}
+
+async fn explain(State(dashboard): Shown, Path(name): Path<String>, place: Asked<Place>) -> Response {
+    let request = place.map(|Query(place)| Request::Explain { offset_bytes: place.offset_bytes });
+    look(&dashboard, &name, request).await
+}
+
+async fn look(
+    dashboard: &Dashboard,
+    name: &str,
+    request: std::result::Result<Request, QueryRejection>,
+) -> Response {
+    let reply = match (request, name.parse()) {
+        (Ok(request), Ok(name)) => dashboard.survey.look(name, request).await,
+        (Err(rejection), _) => return refuse(rejection.status(), ErrorKind::Usage, &rejection.body_text()),
+        (_, Err(error)) => Err(error),
+    };
+    match reply {
+        Ok(reply) => Json(&*reply).into_response(),
         Err(error) => failed(&error),
     }
 }

@@ -14,7 +14,7 @@
 //! access    host, token, origin, headers of all answers
 //! metrics   OpenMetrics, made at the scrape
 //! verdict   a report as a sentence: is the data safe
-//! history   the last hour of the devices
+//! history   the last hour and day of the devices
 //! survey    reports of all volumes, shared by all readers
 //! daemons   the trait over the admin client, with a fake in the tests
 //! ```

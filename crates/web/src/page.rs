@@ -8,6 +8,7 @@ const LOGIN: &str = include_str!("../page/login.html");
 const STYLE: &str = include_str!("../page/style.css");
 const ICON: &str = include_str!("../page/icon.svg");
 const SCRIPT: &str = include_str!("../page/app.js");
+const MAP: &str = include_str!("../page/map.js");
 /// The charts' library, unchanged, from the folder that the reports of `braid lab` use, with its licence.
 const UPLOT: &str = include_str!("../../lab/assets/uplot/uPlot.iife.min.js");
 const UPLOT_STYLE: &str = include_str!("../../lab/assets/uplot/uPlot.min.css");
@@ -20,12 +21,13 @@ const SVG: &str = "image/svg+xml";
 const TEXT: &str = "text/plain; charset=utf-8";
 
 /// Files by address, with their types.
-pub(crate) const FILES: [(&str, &str, &str); 8] = [
+pub(crate) const FILES: [(&str, &str, &str); 9] = [
     ("/", HTML, INDEX),
     ("/login", HTML, LOGIN),
     ("/style.css", CSS, STYLE),
     ("/icon.svg", SVG, ICON),
     ("/app.js", JAVASCRIPT, SCRIPT),
+    ("/map.js", JAVASCRIPT, MAP),
     ("/uplot.js", JAVASCRIPT, UPLOT),
     ("/uplot.css", CSS, UPLOT_STYLE),
     ("/uplot-licence.txt", TEXT, UPLOT_LICENCE),

@@ -3,7 +3,7 @@
 use crate::access::Access;
 use crate::api::router;
 use crate::daemons::Daemons;
-use crate::survey::{MOST_CHANGES, MOST_VOLUMES};
+use crate::survey::{MOST_CHANGES, MOST_LOOKS, MOST_VOLUMES};
 use braid_control::{Error, ErrorKind, Result};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -18,8 +18,8 @@ use tokio_io_timeout::TimeoutStream;
 
 /// Most connections at a time; further connections are closed at once.
 const MOST_CONNECTIONS: usize = 64;
-/// Threads for questions to daemons: one for each volume, each change and the list of names.
-const MOST_THREADS: usize = MOST_VOLUMES + MOST_CHANGES + 1;
+/// Threads for questions to daemons: one for each volume, each change, each look and the list of names.
+const MOST_THREADS: usize = MOST_VOLUMES + MOST_CHANGES + MOST_LOOKS + 1;
 /// Longest time for the head of a request, and between two requests.
 const HEAD_LIMIT: Duration = Duration::from_secs(20);
 /// Longest time in which a client takes nothing of an answer.

@@ -22,6 +22,15 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const NO_PATIENCE: Duration = Duration::from_millis(200);
 /// Longest wait for a change: the patience of the admin client, and its connection.
 const CHANGE_PATIENCE: Duration = Duration::from_secs(150);
+/// Longest wait for a map or an explanation, and its place in the line.
+const LOOK_PATIENCE: Duration = Duration::from_secs(15);
+/// Most maps and explanations asked for at a time; each occupies a thread until its daemon answers, or the
+/// admin client gives up.
+pub(crate) const MOST_LOOKS: usize = 8;
+/// Age up to which a map serves further readers. The daemon's own map may be as old.
+const FRESH_MAP: Duration = Duration::from_secs(4);
+/// Most maps kept: some 300 KiB each.
+const MOST_MAPS: usize = 16;
 /// Most changes at a time; each occupies a thread until its daemon answers.
 pub(crate) const MOST_CHANGES: usize = 16;
 /// Most volumes of a machine in the dashboard; each may occupy a thread.
@@ -36,6 +45,16 @@ pub(crate) struct Survey {
     asked: Mutex<BTreeMap<VolumeName, Asked>>,
     named: Mutex<Option<watch::Receiver<Option<Names>>>>,
     changes: Arc<Semaphore>,
+    looks: Arc<Semaphore>,
+    maps: Mutex<Vec<KeptMap>>,
+}
+
+/// A map that further readers may get.
+struct KeptMap {
+    name: VolumeName,
+    request: Request,
+    at: Instant,
+    map: Arc<Value>,
 }
 
 /// The latest question to a daemon.
@@ -61,8 +80,14 @@ struct Names {
 
 impl Survey {
     pub fn new(daemons: Arc<dyn Daemons>) -> Survey {
-        let changes = Arc::new(Semaphore::new(MOST_CHANGES));
-        Survey { daemons, asked: Mutex::default(), named: Mutex::default(), changes }
+        Survey {
+            daemons,
+            asked: Mutex::default(),
+            named: Mutex::default(),
+            changes: Arc::new(Semaphore::new(MOST_CHANGES)),
+            looks: Arc::new(Semaphore::new(MOST_LOOKS)),
+            maps: Mutex::default(),
+        }
     }
 
     /// Returns the names of all volumes, up to [`MOST_VOLUMES`].
@@ -154,6 +179,59 @@ impl Survey {
             Ok(Ok(reply)) => reply,
             Ok(Err(_)) | Err(_) => Err(problem),
         }
+    }
+
+    /// Asks the daemon of a volume for a map or an explanation. A fresh map serves further readers.
+    ///
+    /// # Errors
+    /// Errors of the daemon; `Invalid` if there is no such volume; `Io` if the daemon does not answer in time,
+    /// `Busy` if daemons that do not answer occupy all places.
+    pub async fn look(&self, name: VolumeName, request: Request) -> Result<Arc<Value>> {
+        let deadline = Instant::now() + LOOK_PATIENCE;
+        let Ok(Ok(place)) = timeout_at(deadline, self.looks.clone().acquire_owned()).await else {
+            let problem =
+                format!("{MOST_LOOKS} questions wait for their daemons, the limit: try again later");
+            return Err(Error::new(ErrorKind::Busy, problem));
+        };
+        if let Some(map) = self.kept_map(&name, &request) {
+            return Ok(map);
+        }
+        if !self.names().await?.contains(&name) {
+            let problem = format!("there is no volume '{name}' on this machine: see braid status");
+            return Err(Error::new(ErrorKind::Invalid, problem));
+        }
+        let (daemons, problem) = (self.daemons.clone(), silence(&name, LOOK_PATIENCE));
+        let question = (name.clone(), request.clone());
+        let reply = spawn_blocking(move || {
+            let _place = place;
+            daemons.call(&question.0, question.1)
+        });
+        match timeout_at(deadline, reply).await {
+            Ok(Ok(reply)) => {
+                let reply = Arc::new(reply?);
+                if matches!(request, Request::Map { .. }) {
+                    self.keep_map(name, request, reply.clone());
+                }
+                Ok(reply)
+            }
+            Ok(Err(_)) | Err(_) => Err(problem),
+        }
+    }
+
+    fn kept_map(&self, name: &VolumeName, request: &Request) -> Option<Arc<Value>> {
+        let mut maps = self.maps.lock().unwrap_or_else(PoisonError::into_inner);
+        maps.retain(|kept| kept.at.elapsed() < FRESH_MAP);
+        let kept = maps.iter().find(|kept| kept.name == *name && kept.request == *request);
+        kept.map(|kept| kept.map.clone())
+    }
+
+    fn keep_map(&self, name: VolumeName, request: Request, map: Arc<Value>) {
+        let mut maps = self.maps.lock().unwrap_or_else(PoisonError::into_inner);
+        maps.retain(|kept| kept.name != name || kept.request != request);
+        if maps.len() >= MOST_MAPS {
+            maps.remove(0);
+        }
+        maps.push(KeptMap { name, request, at: Instant::now(), map });
     }
 
     async fn answer(&self, name: &VolumeName) -> Shared {

@@ -24,10 +24,34 @@ fn dashboard_says_what_status_says_and_outlives_the_daemon() {
     let daemon = machine.serve(&["vault"]);
     let web = Daemon::start(machine.command(&["web", "--listen", "127.0.0.1:0", "--json"]));
     let ready: Value = serde_json::from_str(&web.uri).unwrap();
-    assert_documented(&machine, "web", &[&ready]);
     let url = ready["url"].as_str().unwrap();
-
     let fields = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    let json = |path: &str| serde_json::from_str::<Value>(&get(url, path).1).unwrap();
+    // A device has figures once the dashboard has asked twice, after ten seconds.
+    let history = loop {
+        let history = json("/api/volumes/vault/history?range=day");
+        if history["devices"][0]["utilisation"][0].is_number() {
+            break history;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    };
+    let (map, on_device) = (json("/api/volumes/vault/map"), json("/api/volumes/vault/map?device=1"));
+    assert_documented(&machine, "web", &[&ready, &history, &map, &on_device]);
+    assert_eq!(history["since_unix_seconds"].as_u64().is_some(), true);
+    let cells = map["map_cells"]["mapped_share"].as_array().unwrap().len() as u64;
+    assert_eq!(number(&map, "size_bytes"), number(&machine.json(&["status", "vault"]), "size_bytes"));
+    assert!(
+        cells <= 4096 && cells * map["cell_bytes"].as_u64().unwrap() >= map["size_bytes"].as_u64().unwrap()
+    );
+    assert_eq!((&on_device["on_device"], &map["on_device"]), (&"d1".into(), &Value::Null));
+    assert_eq!(get(url, "/api/volumes/vault/map?device=9").0, 404);
+    assert_eq!(get(url, "/api/volumes/vault/map?device=x").0, 400);
+    assert_eq!(get(url, "/api/volumes/nosuch/map").0, 404);
+    assert_eq!(get(url, "/api/volumes/vault/history?range=week").0, 400);
+    let explained = json("/api/volumes/vault/explain?offset_bytes=4096");
+    assert_eq!(fields(&explained), fields(&machine.json(&["explain", "vault", "4096"])));
+    assert_eq!(get(url, "/api/volumes/vault/explain?offset_bytes=99999999999999").0, 404);
+
     let (status, body) = get(url, "/api/volumes/vault");
     let (told, same): (Value, Value) =
         (serde_json::from_str(&body).unwrap(), machine.json(&["status", "vault"]));

@@ -153,6 +153,7 @@ async fn history_has_a_point_per_interval_with_means_in_between() {
     later.devices[0].guest_read_requests += 1000;
     later.devices[0].guest_read_bytes += 4_096_000;
     later.devices[0].response.response_ns_mean = 5_000_000;
+    later.devices[0].device_busy_seconds = 2.5;
     fake.set("vault", served(later));
     tokio::time::sleep(Duration::from_millis(10_500)).await;
     let history = get(&router, "/api/volumes/vault/history").await.json();
@@ -165,6 +166,50 @@ async fn history_has_a_point_per_interval_with_means_in_between() {
     // 1,100 requests of 5 ms since the start, none measured before.
     assert_eq!(device["response_ns_mean"][0], 5_500_000);
     assert_eq!(history["devices"][1]["response_ns_mean"][0], serde_json::Value::Null);
+    assert_eq!((&device["utilisation"][0], &history["range"]), (&0.25.into(), &"hour".into()));
+    let day = get(&router, "/api/volumes/vault/history?range=day").await.json();
+    assert_eq!((&day["interval_seconds"], &day["range"]), (&300.into(), &"day".into()));
+    assert_eq!(day["devices"], history["devices"], "the present point of the day is there");
+    let since = day["since_unix_seconds"].as_u64().unwrap();
+    let first = device["unix_seconds"][0].as_u64().unwrap();
+    assert!((10..=12).contains(&(first - since)), "{first} after {since}");
+    let unknown = get(&router, "/api/volumes/vault/history?range=week").await;
+    assert_eq!(
+        (unknown.status, &unknown.json()["error"]["kind"]),
+        (StatusCode::BAD_REQUEST, &"usage".into())
+    );
+    let none = get(&router, "/api/volumes/other/history").await.json();
+    assert_eq!(none["since_unix_seconds"], serde_json::Value::Null);
+}
+
+#[tokio::test]
+async fn map_serves_several_readers_and_an_explanation_is_asked_for_each_time() {
+    let fake = Fake::with(&[("vault", healthy("vault"))]);
+    let router = dashboard(fake.clone());
+    for _ in 0..5 {
+        let map = get(&router, "/api/volumes/vault/map").await;
+        assert_eq!((map.status, &map.json()["done"]), (StatusCode::OK, &true.into()));
+        get(&router, "/api/volumes/vault/map?device=1").await;
+    }
+    for _ in 0..2 {
+        get(&router, "/api/volumes/vault/explain?offset_bytes=4096").await;
+    }
+    let calls: Vec<_> = fake.calls.lock().unwrap().iter().map(|(_, request)| request.clone()).collect();
+    let explain = Request::Explain { offset_bytes: 4096 };
+    let (all, one) = (Request::Map { device: None }, Request::Map { device: Some(1) });
+    assert_eq!(calls, [all, one, explain.clone(), explain]);
+    for (path, status) in [
+        ("/api/volumes/nosuch/map", StatusCode::NOT_FOUND),
+        ("/api/volumes/vault/map?device=d1", StatusCode::BAD_REQUEST),
+        ("/api/volumes/vault/map?device=99999", StatusCode::BAD_REQUEST),
+        ("/api/volumes/vault/explain", StatusCode::BAD_REQUEST),
+        ("/api/volumes/vault/explain?offset_bytes=-1", StatusCode::BAD_REQUEST),
+        ("/api/volumes/..%2Fvault/explain?offset_bytes=1", StatusCode::BAD_REQUEST),
+    ] {
+        let refused = get(&router, path).await;
+        assert_eq!(refused.status, status, "{path}: {}", refused.body);
+        assert!(refused.json()["error"]["message"].is_string(), "{path}: {}", refused.body);
+    }
 }
 
 #[tokio::test]

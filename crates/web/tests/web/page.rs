@@ -2,7 +2,8 @@ use crate::daemons::*;
 use axum::http::StatusCode;
 use std::path::Path;
 
-const FILES: [&str; 7] = ["/", "/login", "/style.css", "/icon.svg", "/app.js", "/uplot.js", "/uplot.css"];
+const FILES: [&str; 8] =
+    ["/", "/login", "/style.css", "/icon.svg", "/app.js", "/map.js", "/uplot.js", "/uplot.css"];
 
 #[tokio::test]
 async fn page_is_small_and_complete() {
@@ -35,7 +36,8 @@ fn page_has_no_inline_script_and_inserts_text_only() {
             assert!(script.split('>').next().unwrap().contains("src="), "{file}: {script}");
         }
     }
-    let script = std::fs::read_to_string(folder.join("app.js")).unwrap();
+    let script = |file: &str| std::fs::read_to_string(folder.join(file)).unwrap();
+    let script = script("app.js") + &script("map.js");
     for forbidden in [
         "innerHTML",
         "outerHTML",
@@ -46,6 +48,6 @@ fn page_has_no_inline_script_and_inserts_text_only() {
         "http://",
         "https://",
     ] {
-        assert!(!script.contains(forbidden), "app.js: {forbidden}");
+        assert!(!script.contains(forbidden), "{forbidden}");
     }
 }
