@@ -12,6 +12,7 @@ mod advice;
 mod advise;
 mod alert;
 mod attach;
+mod browser;
 mod ceph;
 mod claims;
 mod config;
