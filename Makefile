@@ -9,7 +9,7 @@ PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
 export PREFIX SYSCONFDIR DESTDIR
 
-.PHONY: help test demo build install uninstall deb boot-test upgrade-test static crash fuzz postgres ceph bench bench-check book install-tools clean
+.PHONY: help test demo build install uninstall deb boot-test upgrade-test static crash fuzz postgres ceph bench bench-check book install-tools screenshot clean
 
 help: ## list these verbs
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -66,6 +66,10 @@ bench-check: ## engine and simulator against those of BASE=commit, by turns: fai
 
 book: ## the documents as a book, target/book/index.html; installs mdbook by cargo if it is missing
 	@scripts/book
+
+screenshot: ## docs/dashboard.png anew: the dashboard of a volume under load, in three minutes; needs node, chromium, nbdkit, fio
+	@scripts/install-tools
+	@scripts/screenshot
 
 install-tools: ## install what tests need, as far as this machine allows
 	@scripts/install-tools
