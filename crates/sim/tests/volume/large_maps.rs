@@ -58,12 +58,30 @@ fn moved(traces: &[Trace]) -> (Bytes, Bytes) {
 fn reads_of_map(superblock: &Superblock, traces: &[Trace]) -> [usize; 2] {
     [0, 1].map(|copy| {
         let image = superblock.region(RegionKind::Map, copy).expect("no image is void");
-        let end = image.offset + SIZE * u64::from(superblock.map_pages());
-        let is_there = |operation| match operation {
-            Operation::Read(at, _) => at >= image.offset && at < end,
-            _ => false,
-        };
-        traces[image.device.index()].count(is_there)
+        traces[image.device.index()].count(|operation| is_read_of_map(superblock, copy, operation))
+    })
+}
+
+fn is_read_of_map(superblock: &Superblock, copy: u8, operation: Operation) -> bool {
+    let image = superblock.region(RegionKind::Map, copy).expect("no image is void");
+    let end = image.offset + SIZE * u64::from(superblock.map_pages());
+    matches!(operation, Operation::Read(at, _) if at >= image.offset && at < end)
+}
+
+/// Largest number of such requests in flight on each image's device.
+fn most_reads_of_map_at_once(superblock: &Superblock, traces: &[Trace]) -> [usize; 2] {
+    [0, 1].map(|copy| {
+        let image = superblock.region(RegionKind::Map, copy).expect("no image is void");
+        let (mut now, mut most) = (0, 0);
+        for step in traces[image.device.index()].take() {
+            match step {
+                Step::Begin(operation) if is_read_of_map(superblock, copy, operation) => now += 1,
+                Step::End(operation) if is_read_of_map(superblock, copy, operation) => now -= 1,
+                _ => {}
+            }
+            most = most.max(now);
+        }
+        most
     })
 }
 
@@ -163,6 +181,34 @@ fn opening_reads_only_written_map_pages() {
             volume.close().await.unwrap();
         });
     }
+}
+
+/// The map of 100 TiB is 5 GB. Each read waited for the one before, so a pool of a hundred disks delivered it at
+/// the rate of one.
+#[test]
+fn opening_reads_runs_of_map_pages_side_by_side() {
+    let world = World::new(5);
+    let (rt, arena) = (world.clone(), Arena::new(MIB * 4));
+    run(&world, async move {
+        let disks = disks(&rt, [MIB * 80, MIB * 80]);
+        let made = CreateOptions { size: Some(PER_PAGE * 24), ..small_groups(5) };
+        let superblock = create(&disks, &made).await.unwrap();
+        let (volume, _) = open_traced(&rt, &disks).await;
+        for page in (0..24).step_by(2) {
+            let bytes = filled(&arena, KIB * 4, page as u8 + 1);
+            volume.write(PER_PAGE * page, &bytes, Durability::Volatile).await.unwrap();
+        }
+        volume.close().await.unwrap();
+        let (volume, traces) = open_traced(&rt, &disks).await;
+        assert_eq!(reads_of_map(&superblock, &traces), [12; 2], "every other page was written");
+        assert_eq!(most_reads_of_map_at_once(&superblock, &traces), [8; 2]);
+        let buf = filled(&arena, KIB * 4, 0);
+        for page in (0..24).step_by(2) {
+            volume.read(PER_PAGE * page, &buf).await.unwrap();
+            assert!(buf.with_bytes(|bytes| bytes.iter().all(|&byte| byte == page as u8 + 1)), "page {page}");
+        }
+        volume.close().await.unwrap();
+    });
 }
 
 /// An older version would meet pages that were never written, and call the volume damaged.
