@@ -183,8 +183,8 @@ fn opening_reads_only_written_map_pages() {
     }
 }
 
-/// The map of 100 TiB is 5 GB. Each read waited for the one before, so a pool of a hundred disks delivered it at
-/// the rate of one.
+/// The map of 100 TiB is 5 GB. Each read waited for the read before, so a pool of a hundred disks delivered
+/// the map at the rate of one disk.
 #[test]
 fn opening_reads_runs_of_map_pages_side_by_side() {
     let world = World::new(5);

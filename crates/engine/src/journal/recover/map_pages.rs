@@ -17,8 +17,8 @@ use braid_runtime::{Arena, Buf, Device, join_all};
 use std::cell::RefCell;
 use std::ops::Range;
 
-/// Runs of pages read from an image at once, each of up to 1 MiB. One after the other, the map of a large volume
-/// on a pool of a cluster came at the rate of a single disk.
+/// Runs of pages read from an image at once, each of up to 1 MiB. One after the other, the map of a large
+/// volume on a pool of a cluster came at the rate of a single disk.
 const RUNS_AT_ONCE: usize = 8;
 
 /// Newest journal batch that each map page is known to contain; none for a page that is valid in no image.
