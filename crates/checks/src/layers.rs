@@ -66,8 +66,19 @@ const CRATES: &[Crate] = &[
 const BESIDE: &[&str] = &["bench", "checks", "fuzz"];
 
 /// Foreign crates that make system calls, keep time or start threads.
-const KERNEL: &[&str] =
-    &["rustix", "libc", "nix", "io-uring", "tokio", "mio", "async-io", "fuser", "vhost", "vm-memory"];
+const KERNEL: &[&str] = &[
+    "rustix",
+    "libc",
+    "nix",
+    "io-uring",
+    "tokio",
+    "mio",
+    "async-io",
+    "fuser",
+    "vhost",
+    "vm-memory",
+    "seccompiler",
+];
 
 /// Contradictions between the table and the crate graph of `cargo metadata --no-deps`: a sentence for each
 /// edge.

@@ -64,6 +64,9 @@ pub struct DetachArguments {
     /// unsynced writes of mounted file systems are lost
     #[arg(long, conflicts_with = "dead")]
     force: bool,
+    /// Detach once for each line of standard input, for the daemon
+    #[arg(long, hide = true, conflicts_with_all = ["dead", "force"])]
+    on_request: bool,
 }
 
 /// Runs the command.
@@ -107,6 +110,14 @@ pub fn detach(state: &StateDir, arguments: &DetachArguments, output: Output) -> 
         (_, true) => Detach::Forced,
         _ => Detach::Safe,
     };
+    if arguments.on_request {
+        braid_control::answer_requests(|| {
+            if let Err(error) = braid_control::detach(state, &arguments.name, extent) {
+                complain(&format!("braid: {error}"));
+            }
+        })?;
+        return Ok(0);
+    }
     let detached = braid_control::detach(state, &arguments.name, extent)?;
     output.show(&detached, || {
         let lines = detached.unmounted.iter().map(|directory| format!("unmounted {}\n", directory.display()));

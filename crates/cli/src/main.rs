@@ -16,6 +16,7 @@ mod device;
 mod explain;
 mod import;
 mod lab;
+mod log;
 mod man;
 mod output;
 mod plan;
@@ -34,8 +35,8 @@ mod web;
 
 use braid_control::{Error, ErrorKind, Result, StateDir};
 use clap::{Parser, Subcommand};
+use log::{Log, LogForm};
 use output::Output;
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
 /// Combine SSDs and hard disks into one fast, large, safe block volume
@@ -67,7 +68,7 @@ Environment:
                      (default: /etc/braid for root, else $XDG_CONFIG_HOME/braid or ~/.config/braid)
   BRAID_DEVICE_DIR   directory for links to attached block devices
                      (default: /dev/braid for volumes in /var/lib/braid, else no links)
-  BRAID_LOG          level of the log on standard error: error, warn, info (default of serve) or debug
+  BRAID_LOG          level of the log: error, warn, info (default of serve) or debug
 
 Exit status: 0 done, 1 the work failed, 2 bad usage, 3 data unsafe or lost.";
 
@@ -108,9 +109,18 @@ fn main() -> ExitCode {
         Err(refused) => return refuse(&refused),
     };
     let output = Output { json: cli.json };
-    log_to_stderr(matches!(cli.command, Command::Serve(_)));
-    let status = run(cli.command, output).unwrap_or_else(|error| {
-        output.fail(&error);
+    let log = log_of(&cli.command);
+    let status = log.start().map_err(|error| (error, true)).and_then(|()| {
+        run(cli.command, output).map_err(|error| {
+            let is_shown = log.fail(&error);
+            (error, is_shown)
+        })
+    });
+    let status = status.unwrap_or_else(|(error, is_shown)| {
+        match is_shown {
+            true => output.fail(&error),
+            false => output.answer(&error),
+        }
         error.exit_status()
     });
     ExitCode::from(output::exit_status(status))
@@ -181,15 +191,11 @@ fn run(command: Command, output: Output) -> Result<u8> {
     }
 }
 
-/// Sets up the log on standard error: `info` for a daemon, `warn` for other commands, or as `BRAID_LOG` says.
-fn log_to_stderr(serves: bool) {
-    let usual = if serves { "info" } else { "warn" };
-    let filter = std::env::var("BRAID_LOG").unwrap_or_else(|_| usual.to_owned());
-    let filter = tracing_subscriber::EnvFilter::try_new(&filter).unwrap_or_else(|_| usual.into());
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_target(false)
-        .init();
+/// Returns the log of a command: of level `info` for a daemon, `warn` for other commands.
+fn log_of(command: &Command) -> Log {
+    match command {
+        Command::Serve(arguments) => arguments.log(),
+        Command::Alert(arguments) => arguments.log(),
+        _ => Log { form: LogForm::Text, level: "warn", volume: None },
+    }
 }

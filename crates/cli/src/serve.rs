@@ -1,5 +1,6 @@
 //! `braid serve`, and `braid stop`, which ends a served volume from another terminal.
 
+use crate::log::{Log, LogForm};
 use crate::output::{Output, print};
 use crate::volume_options::VolumeOptions;
 use braid_base::{Bytes, DeviceId};
@@ -43,6 +44,10 @@ SIGTERM, SIGINT and SIGHUP end the daemon: it accepts no new clients, answers re
 Exit status 3 if a file system stays in use: data that was not synced may be lost. A block device by ublk that
 stays in use waits for the next daemon instead, with exit status 0. SIGUSR1 leaves such a device to the next
 daemon at once, with its mounts.
+
+The daemon gives up powers that it does not need, for good: it starts no program, system calls are
+filtered, and of root's capabilities CAP_DAC_OVERRIDE, CAP_IPC_LOCK, CAP_SYS_ADMIN and
+CAP_SYS_RESOURCE stay.
 
 JSON, one line when ready: name, nbd_uris, vhost_user_socket, admin_socket, process_id.")]
 pub struct Arguments {
@@ -109,6 +114,16 @@ pub struct Arguments {
     /// Model of hard disks: as --ssd-model
     #[arg(long, value_name = "MODEL")]
     hdd_model: Option<String>,
+    /// User that the daemon becomes once its devices are open, started as root: the daemon then has no powers
+    /// of root and no capability, serves NBD and virtual machines, and cannot be attached. The user gets the
+    /// volume's state directory. Devices can be added or return only if the user owns BRAID_STATE_DIR and may
+    /// open the devices
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// Form of the log: text (lines on standard error), or journal (entries in the journal of systemd, with the
+    /// fields BRAID_VOLUME, BRAID_DEVICE and BRAID_CODE) [default: journal if standard error is the journal]
+    #[arg(long, value_name = "FORM")]
+    log: Option<LogForm>,
     /// Create the volume now; remove the volume and its files at the end
     #[arg(long)]
     temporary: bool,
@@ -160,6 +175,12 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
 }
 
 impl Arguments {
+    /// Returns the log of the daemon.
+    pub fn log(&self) -> Log {
+        let volume = self.name.as_ref().map_or_else(|| TEMPORARY.to_owned(), ToString::to_string);
+        Log { form: LogForm::or_usual(self.log), level: "info", volume: Some(volume) }
+    }
+
     /// Returns the options of the command line, with those of the configuration for the others.
     fn options(&self, name: &VolumeName, configured: ServeConfig) -> ServeOptions {
         let usual = ServeOptions::default();
@@ -177,6 +198,7 @@ impl Arguments {
                 false => self.tls_client.clone(),
             },
             detach: Some(detach_command(name)),
+            user: self.user.clone(),
             distrust: self.distrust.clone(),
             force: self.force_write_back,
             take_over: self.take_over,
@@ -194,10 +216,10 @@ pub fn device_id(text: &str) -> std::result::Result<DeviceId, String> {
         .ok_or_else(|| format!("'{text}' is not a device: use the device's place in the volume, as in d0"))
 }
 
-/// Command line of `braid detach`, for the daemon to run when it stops. Runs the daemon's own executable,
-/// even if the file was replaced meanwhile.
+/// Command line of `braid detach`, for the process that detaches when the daemon stops. Runs the daemon's own
+/// executable, even if the file was replaced meanwhile.
 fn detach_command(name: &VolumeName) -> Vec<OsString> {
-    vec!["/proc/self/exe".into(), "detach".into(), name.as_str().into()]
+    vec!["/proc/self/exe".into(), "detach".into(), name.as_str().into(), "--on-request".into()]
 }
 
 /// Runs the command.

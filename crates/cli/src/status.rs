@@ -222,7 +222,10 @@ fn left_behind(resting: &RestingReport) -> String {
 
 fn head(status: &StatusReport) -> String {
     let StatusReport { name, process_id, policy, copies, .. } = status;
-    let uptime = Nanos::from_secs(status.uptime_seconds as u64);
+    let uptime = match status.uptime_seconds as u64 {
+        0 => "less than 1 s".to_owned(),
+        seconds => Nanos::from_secs(seconds).to_string(),
+    };
     let mut text = format!("volume '{name}', served for {uptime} by process {process_id}\n");
     if let Some(failure) = &status.failure {
         text += &format!(

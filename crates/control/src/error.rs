@@ -64,6 +64,22 @@ impl Error {
         self.kind
     }
 
+    /// Returns the kind as a word, the same as in `--json`.
+    pub fn code(&self) -> &'static str {
+        match self.kind {
+            ErrorKind::Usage => "usage",
+            ErrorKind::Invalid => "invalid",
+            ErrorKind::Busy => "busy",
+            ErrorKind::NotServed => "not_served",
+            ErrorKind::Io => "io",
+            ErrorKind::NoSpace => "no_space",
+            ErrorKind::Degraded => "degraded",
+            ErrorKind::Unsupported => "unsupported",
+            ErrorKind::Corrupt => "corrupt",
+            ErrorKind::Unsafe => "unsafe",
+        }
+    }
+
     /// Returns the exit status of a command: 1 the work failed, 2 bad usage, 3 data unsafe or lost.
     pub fn exit_status(&self) -> u8 {
         match self.kind {

@@ -67,6 +67,7 @@ pub use report::types::{
 };
 pub use serve::daemon::{Ready, serve, serve_temporary};
 pub use served::address::{MachineSocket, NbdAddress};
+pub use served::detacher::answer_requests;
 pub use served::options::ServeOptions;
 pub use served::via::Via;
 pub use state::lock::waiting;

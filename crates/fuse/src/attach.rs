@@ -212,13 +212,13 @@ impl Attachment for LoopAttachment {
             let path = device.path();
             refuse_used(&path)?;
             clear_unused(device).map_err(|error| match error.kind() {
-                io::ErrorKind::ResourceBusy => in_use(&path, "held open by another program"),
+                io::ErrorKind::ResourceBusy => in_use(&path, "claimed by another program"),
                 _ => Error::io(format_args!("detaching {}", path.display()), &error),
             })?;
             if !device.wait_until_gone(PATIENCE) {
                 return Err(in_use(
                     &path,
-                    "still open in another program; the device goes when that program closes it",
+                    "still open in another program, and goes when that program closes it",
                 ));
             }
         }
@@ -248,7 +248,8 @@ pub fn stale(directory: &Path) -> Result<Vec<Stale>> {
 /// Bytes that identify the content of a volume: the superblock of btrfs lies furthest back.
 pub const FIRST_BYTES: usize = 68 << 10;
 
-/// Time for a detached device to go: until the last program that opened the device has closed it.
+/// Time for passing looks at a device to end, and for a detached device to go: until the last program that
+/// opened the device has closed it.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -277,9 +278,17 @@ fn resolve(directory: &Path) -> Result<PathBuf> {
     Ok(parent.join(name))
 }
 
+/// Refuses a device in use. A claim without any other sign of use may be a passing look, by udev or another
+/// `braid`: waits for its end.
 fn refuse_used(device: &Path) -> Result<()> {
-    let uses = uses(device)?;
-    if uses.is_empty() { Ok(()) } else { Err(in_use(device, &list(&uses))) }
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match &uses(device)?[..] {
+            [] => return Ok(()),
+            [Use::Claimed] if Instant::now() < end => std::thread::sleep(PAUSE),
+            uses => return Err(in_use(device, &list(uses))),
+        }
+    }
 }
 
 fn in_use(device: &Path, how: &str) -> Error {

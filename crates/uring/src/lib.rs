@@ -10,6 +10,7 @@
 
 mod beneath;
 mod blocking;
+mod call_filter;
 mod command;
 mod connect;
 mod content;
@@ -24,6 +25,7 @@ mod memory;
 mod open;
 mod operation;
 mod peer;
+mod powers;
 mod reactor;
 mod readiness;
 mod ring;
@@ -45,6 +47,7 @@ pub use listener::{Address, Listener};
 pub use mailbox::{Receiver, Sender, TrySendError, mailbox};
 pub use memory::MemoryDevice;
 pub use open::{Access, lock_patiently, wait_until_free};
+pub use powers::{CallFilter, PowersLeft, give_up_powers};
 pub use ring::Ring;
 pub use short_path::{LONGEST_SOCKET_PATH, connect_unix};
 pub use signals::{Signal, Signals};

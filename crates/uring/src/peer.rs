@@ -12,7 +12,18 @@ use std::os::fd::{AsFd, AsRawFd};
 ///
 /// The function of `rustix` has no value for such a process: the kernel's 0 is no `Pid`.
 pub(crate) fn process_of(socket: impl AsFd) -> Option<Pid> {
-    let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    Pid::from_raw(credentials(socket)?.pid)
+}
+
+/// The user of the process that connected, at that time. `None` for a TCP socket. A user that this user
+/// namespace does not know has the number of `nobody`.
+pub(crate) fn user_of(socket: impl AsFd) -> Option<u32> {
+    // Without a process, a socket has no user: the number is -1.
+    credentials(socket).map(|found| found.uid).filter(|&user| user != u32::MAX)
+}
+
+fn credentials(socket: impl AsFd) -> Option<libc::ucred> {
+    let mut found = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
     // SAFETY: the kernel writes at most `length` bytes, which is the size of `found`; both outlive the call.
     let result = unsafe {
@@ -24,7 +35,7 @@ pub(crate) fn process_of(socket: impl AsFd) -> Option<Pid> {
             &raw mut length,
         )
     };
-    if result == 0 { Pid::from_raw(found.pid) } else { None }
+    (result == 0).then_some(found)
 }
 
 /// True if a process has ended. A zombie counts as ended.
@@ -46,12 +57,13 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn peer_process_is_known_only_for_unix_sockets() {
+    fn peer_process_and_user_are_known_only_for_unix_sockets() {
         let (one, _other) = UnixStream::pair().unwrap();
         assert_eq!(process_of(&one), Some(rustix::process::getpid()));
+        assert_eq!(user_of(&one), Some(rustix::process::geteuid().as_raw()));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        assert_eq!(process_of(&stream), None);
+        assert_eq!((process_of(&stream), user_of(&stream)), (None, None));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! server can collect many replies for one vectored send.
 
 use crate::Ring;
-use crate::peer::process_of;
+use crate::peer::{process_of, user_of};
 use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{
@@ -45,6 +45,11 @@ impl Stream {
         let address = rustix::net::getpeername(&self.socket).ok().flatten();
         let address = address.and_then(|address| SocketAddr::try_from(address).ok());
         address.map_or_else(|| "unknown".to_owned(), |address| address.to_string())
+    }
+
+    /// The number of the user whose process connected; `None` for a TCP socket.
+    pub fn peer_user(&self) -> Option<u32> {
+        user_of(&self.socket)
     }
 
     /// Receives available bytes: `None` if there are none yet, `Some(0)` at the end (or if `into` has no

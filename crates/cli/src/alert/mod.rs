@@ -8,11 +8,12 @@ mod conditions;
 mod program;
 mod watch;
 
+use crate::log::{Log, LogForm};
 use crate::output::Output;
 use crate::trace::record::catch_signals;
 use braid_control::{Error, ErrorKind, Result, StateDir, VolumeName, volume_report, waiting};
 use clap::Args;
-use conditions::Findings;
+use conditions::{Findings, Level};
 use program::AlertProgram;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -55,6 +56,10 @@ pub struct Arguments {
     /// Seconds between two questions to a daemon
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
     every: u64,
+    /// Form of the events: text (lines on standard output), or journal (entries in the journal of systemd, with
+    /// the fields BRAID_VOLUME, BRAID_DEVICE, and the event as BRAID_CODE)
+    #[arg(long, value_name = "FORM", default_value = "text")]
+    log: LogForm,
     /// An SSD with fewer days to live is an event, under the policy setting wear
     #[arg(long, value_name = "DAYS", default_value_t = 90)]
     life_days: u32,
@@ -71,7 +76,10 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
     let program = arguments.run.as_deref().map(AlertProgram::start).transpose()?;
     let tell = |events: Vec<Event>| {
         for event in events {
-            output.announce(&event, || describe(&event));
+            match arguments.log {
+                LogForm::Text => output.announce(&event, || describe(&event)),
+                LogForm::Journal => enter(&event),
+            }
             if let Some(program) = &program {
                 program.tell(event);
             }
@@ -133,6 +141,26 @@ impl<'a> Survey<'a> {
         let (name, findings) = self.answers.recv_timeout(longest).ok()?;
         self.asked.remove(&name);
         Some((name, findings))
+    }
+}
+
+impl Arguments {
+    /// Returns the log of the command.
+    pub fn log(&self) -> Log {
+        // Ends of conditions are entries of level info.
+        let level = if self.log == LogForm::Journal { "info" } else { "warn" };
+        Log { form: self.log, level, volume: None }
+    }
+}
+
+/// Enters an event in the journal.
+fn enter(event: &Event) {
+    let (volume, code, device) = (event.name.as_str(), event.event, event.device.as_deref());
+    let text = describe(event);
+    match (event.begins, event.level) {
+        (false, _) => tracing::info!(volume, device, code, "{text}"),
+        (true, Level::Warning) => tracing::warn!(volume, device, code, "{text}"),
+        (true, Level::Bad) => tracing::error!(volume, device, code, "{text}"),
     }
 }
 

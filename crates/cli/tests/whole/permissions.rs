@@ -83,3 +83,30 @@ fn a_check_needs_no_right_to_write() {
     assert!(ended.stderr.contains(&daemon.process().to_string()), "{}", ended.stderr);
     assert_eq!(daemon.terminate().status, 0);
 }
+
+/// Whoever may open the admin socket's file is not yet obeyed: its mode may have been widened.
+#[test]
+fn admin_socket_refuses_other_users_whatever_its_mode() {
+    const OTHER: u32 = 65534;
+    if !rustix::process::geteuid().is_root() {
+        skip("only root can become another user");
+        return;
+    }
+    let machine = Machine::open_to_all();
+    machine.create("vault", &[]);
+    let daemon = machine.serve(&["vault"]);
+    let (state, socket) = (machine.state(), machine.state().join("vault/admin.sock"));
+    for (path, mode) in [(&state, 0o755), (&state.join("vault"), 0o755), (&socket, 0o666)] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+    // Through a copy, because another user may not reach the braid that was built.
+    let braid = machine.path("braid");
+    std::fs::copy(env!("CARGO_BIN_EXE_braid"), &braid).unwrap();
+    let mut command = machine.program(braid.to_str().unwrap());
+    command.args(["stop", "vault", "--force"]).uid(OTHER).gid(OTHER);
+    let ended = run(command);
+    assert_eq!(ended.status, 1, "{ended:?}");
+    assert!(ended.stderr.contains("not user 65534"), "{ended:?}");
+    machine.ok(&["stop", "vault", "--force"]);
+    drop(daemon);
+}

@@ -201,18 +201,22 @@ impl Client {
             Request::Resize { .. } => RESIZE,
             _ => PATIENCE,
         };
-        self.send(request)?;
+        match self.send(request) {
+            // A daemon that refuses a connection replies at once, and the request finds its end.
+            Err(error) if is_ended(&error) => {}
+            sent => sent.map_err(|error| self.failed(&error))?,
+        }
         if !self.hears(limit)? {
             return Err(self.silence());
         }
         self.receive()
     }
 
-    fn send(&mut self, request: Request) -> Result<()> {
+    fn send(&mut self, request: Request) -> io::Result<()> {
         let envelope = Envelope { version: PROTOCOL_VERSION, request };
         let mut line = serde_json::to_vec(&envelope).expect("a request is plain text and numbers");
         line.push(b'\n');
-        self.stream.get_mut().write_all(&line).map_err(|e| self.failed(&e))
+        self.stream.get_mut().write_all(&line)
     }
 
     /// True if the daemon begins its reply in time, or ends the connection.
@@ -259,7 +263,7 @@ impl Client {
     fn failed(&self, error: &io::Error) -> Error {
         match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => self.silence(),
-            io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => self.ended(),
+            _ if is_ended(error) => self.ended(),
             _ => Error::io(format_args!("talking to the daemon of volume '{}'", self.name), error),
         }
     }
@@ -319,6 +323,11 @@ fn not_served(state: &StateDir, name: &VolumeName) -> Error {
         }
         Err(error) => error,
     }
+}
+
+/// True if the other side has closed the connection.
+fn is_ended(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
 }
 
 #[cfg(test)]

@@ -34,12 +34,26 @@ pub(crate) async fn serve_admin(served: Rc<ServedVolume>, guard: Rc<Guard>, list
         let place = (Rc::strong_count(&open) <= MOST_CONNECTIONS).then(|| open.clone());
         served.ring().clone().spawn(async move {
             // An error means a disconnected client.
-            let _ended = match place {
-                Some(_place) => converse(&served, &guard, &stream).await,
-                None => send(&stream, Err(too_many())).await,
+            let _ended = match (refused(&stream), place) {
+                (Some(refused), _) => send(&stream, Err(refused)).await,
+                (None, Some(_place)) => converse(&served, &guard, &stream).await,
+                (None, None) => send(&stream, Err(too_many())).await,
             };
         });
     }
+}
+
+/// Returns the refusal of a client that belongs neither to root nor to the user of the daemon. The mode of the
+/// socket keeps others away; this check holds even if the mode or the owner was changed.
+fn refused(stream: &Stream) -> Option<Error> {
+    let (peer, own) = (stream.peer_user(), rustix::process::geteuid().as_raw());
+    if peer.is_some_and(|peer| peer == 0 || peer == own) {
+        return None;
+    }
+    let peer = peer.map_or_else(|| "an unknown user".to_owned(), |peer| format!("user {peer}"));
+    tracing::warn!("{peer} ({}) was refused at the admin socket", stream.peer());
+    let problem = format!("the daemon of user {own} obeys root and user {own}, not {peer}: use sudo");
+    Some(Error::new(ErrorKind::Invalid, problem))
 }
 
 fn too_many() -> Error {

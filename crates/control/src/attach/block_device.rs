@@ -25,6 +25,10 @@ use std::time::{Duration, Instant};
 
 /// Time that an unmount waits for a file system in use.
 const LONGEST_BUSY: Duration = Duration::from_secs(2);
+/// Time that the daemon's file may stay open without its block device.
+const LONGEST_OPEN: Duration = Duration::from_secs(5);
+/// Delay between two tries.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// Result of attaching a volume as a block device.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -79,6 +83,7 @@ pub fn attach(
     let record = state.load(name)?;
     let disk = record.adopted().and_then(|(_, disk)| disk.path.as_deref());
     let sector = disk.and_then(adopted::sector);
+    stable_name::forget_gone();
     let reply = serve_attached(name, &mut client, via, sector, uris.first())?;
     let attachment = attachment(state, name, &state.mount_dir(name));
     if let (Some(directory), Ok(attachment)) = (directory, &attachment) {
@@ -240,19 +245,36 @@ fn detach_loop(state: &StateDir, name: &VolumeName, client: Option<Client>) -> R
         return Err(Error::new(ErrorKind::Busy, format!("{error}{users}")));
     }
     stable_name::remove(state, name, &devices);
-    let request = Request::Detach { block_device: None };
-    let served = match client.map(|mut client| client.call::<serde_json::Value>(request)) {
-        Some(Ok(_)) => true,
-        None => false,
-        // The daemon has ended meanwhile.
-        Some(Err(error)) if error.kind() == ErrorKind::NotServed => false,
-        Some(Err(error)) => return Err(error),
-    };
+    let was_file = client.map(end_file).transpose()?.flatten();
+    let served = was_file.is_some();
     let dead = if served { 0 } else { remove_dead_mounts(&directory)? };
-    if dead == 0 {
+    if dead == 0 && was_file != Some(true) {
         removed?;
     }
     Ok(detached(name, &unmounted, served))
+}
+
+/// Ends serving the volume as a file. Returns true if the volume was served so, and `None` if the daemon has
+/// ended meanwhile.
+fn end_file(mut client: Client) -> Result<Option<bool>> {
+    let start = Instant::now();
+    let mut end = || -> Result<bool> {
+        let was_file = client.status()?.attached_file.is_some();
+        client.call::<serde_json::Value>(Request::Detach { block_device: None })?;
+        Ok(was_file)
+    };
+    loop {
+        match end() {
+            Ok(was_file) => return Ok(Some(was_file)),
+            // The kernel closes the file a little later than the loop device, and a search for devices, by
+            // another `braid`, opens the file beneath each loop device for a moment.
+            Err(error) if error.kind() == ErrorKind::Busy && start.elapsed() < LONGEST_OPEN => {
+                std::thread::sleep(PAUSE)
+            }
+            Err(error) if error.kind() == ErrorKind::NotServed => return Ok(None),
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 fn detached(name: &VolumeName, unmounted: &[PathBuf], served: bool) -> Detached {

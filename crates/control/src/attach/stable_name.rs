@@ -6,15 +6,17 @@
 
 use crate::state::state_dir::{StateDir, VolumeName};
 use braid_ublk::number_of;
-use std::fs;
+use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::path::{Path, PathBuf};
 
 /// Directory of the links to the volumes of [`OF_MACHINE`].
 const DIRECTORY: &str = "/dev/braid";
 /// Directory of files `ublkbN` with a line `BRAID_VOLUME=NAME`.
 const NAMES: &str = "/run/braid/devices";
+/// The kernel's list of block devices.
+const BLOCKS: &str = "/sys/class/block";
 /// State directory of the machine. Names of volumes in other state directories may be equal.
 const OF_MACHINE: &str = "/var/lib/braid";
 
@@ -40,6 +42,26 @@ pub(super) fn make(state: &StateDir, name: &VolumeName, device: &Path) -> Option
     Some(link)
 }
 
+/// Removes the notes of block devices that are gone: a new device with such a number would get the name of
+/// another volume from udev. A failure is logged.
+pub(super) fn forget_gone() {
+    forget_gone_of(Path::new(NAMES), Path::new(BLOCKS));
+}
+
+fn forget_gone_of(names: &Path, blocks: &Path) {
+    for note in fs::read_dir(names).into_iter().flatten().flatten() {
+        if blocks.join(note.file_name()).exists() {
+            continue;
+        }
+        match fs::remove_file(note.path()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!("the note {} stays: {error}", note.path().display());
+            }
+            _ => {}
+        }
+    }
+}
+
 /// Notes the volume of a ublk device, and lets udev look at the device again.
 fn tell_udev(name: &VolumeName, device: &Path) -> io::Result<()> {
     let note = format!("BRAID_VOLUME={name}\n");
@@ -47,10 +69,11 @@ fn tell_udev(name: &VolumeName, device: &Path) -> io::Result<()> {
     if fs::read_to_string(&file).is_ok_and(|known| known == note) {
         return Ok(());
     }
-    fs::create_dir_all(NAMES)?;
+    // As a daemon makes the directory above it: for root alone.
+    DirBuilder::new().recursive(true).mode(0o700).create(NAMES)?;
     fs::write(file, note)?;
     let device = device.file_name().unwrap_or_default();
-    fs::write(Path::new("/sys/class/block").join(device).join("uevent"), "change")
+    fs::write(Path::new(BLOCKS).join(device).join("uevent"), "change")
 }
 
 fn note_of(device: &Path) -> PathBuf {
@@ -72,12 +95,13 @@ fn place(link: &Path, device: &Path) -> io::Result<()> {
     fs::rename(&new, link).inspect_err(|_| drop(fs::remove_file(&new)))
 }
 
-/// Removes the link to one of these block devices. A failure is logged.
+/// Removes the link to one of these block devices, and notes of devices that are gone. A failure is logged.
 pub(super) fn remove(state: &StateDir, name: &VolumeName, devices: &[PathBuf]) {
     for device in devices.iter().filter(|device| number_of(device).is_some()) {
         // There is a note only for volumes of the machine.
         let _ = fs::remove_file(note_of(device));
     }
+    forget_gone();
     let Some(link) = path(state, name) else { return };
     let Ok(target) = fs::read_link(&link) else { return };
     // The link of udev is relative.
@@ -89,5 +113,24 @@ pub(super) fn remove(state: &StateDir, name: &VolumeName, devices: &[PathBuf]) {
             tracing::warn!("the link {} stays: {error}", link.display());
         }
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A device that went without `braid detach` left its note, and udev named the next device of this number
+    /// after the earlier volume.
+    #[test]
+    fn notes_of_devices_that_are_gone_are_removed() {
+        let (names, blocks) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for name in ["ublkb0", "ublkb1"] {
+            fs::write(names.path().join(name), "BRAID_VOLUME=vault\n").unwrap();
+        }
+        fs::create_dir(blocks.path().join("ublkb1")).unwrap();
+        forget_gone_of(names.path(), blocks.path());
+        assert!(!names.path().join("ublkb0").exists() && names.path().join("ublkb1").exists());
+        forget_gone_of(&names.path().join("missing"), blocks.path());
     }
 }

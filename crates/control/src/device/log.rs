@@ -25,7 +25,8 @@ impl DeviceLog {
     #[cold]
     pub fn request_failed(&self, error: &io::Error) {
         if let Some(more) = self.requests.admit(self.ring.now()) {
-            tracing::error!("device {}: {error}{}", self.name, and_more(more));
+            let device = &*self.name;
+            tracing::error!(code = "device-errors", device, "device {device}: {error}{}", and_more(more));
         }
     }
 
@@ -34,7 +35,13 @@ impl DeviceLog {
     pub fn flush_failed(&self, error: &io::Error) {
         if let Some(more) = self.flushes.admit(self.ring.now()) {
             let lost = "writes since the last flush may be lost";
-            tracing::error!("device {}: {error}: {lost}{}", self.name, and_more(more));
+            let device = &*self.name;
+            tracing::error!(
+                code = "flush-failed",
+                device,
+                "device {device}: {error}: {lost}{}",
+                and_more(more)
+            );
         }
     }
 }

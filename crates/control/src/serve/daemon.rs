@@ -9,6 +9,8 @@
 //!   daemon, with its users.
 //! - The volume is closed. The next opening then replays nothing.
 //!
+//! Before it opens devices, the daemon gives up powers of its process ([`powers`]), for good.
+//!
 //! SIGUSR1 ends the daemon for a successor: the ublk device waits, and nothing is unmounted. A second signal
 //! ends the wait for clients. If the daemon ends in any other way, the pending log keeps acknowledged writes.
 
@@ -21,10 +23,12 @@ use crate::report::types::Durability;
 use crate::serve::doors::Doors;
 use crate::serve::notify::ServiceManager;
 use crate::serve::recovered::log_recovery;
+use crate::serve::user::DaemonUser;
 use crate::served::ServedVolume;
 use crate::served::attachment::{Attachment, Ending};
 use crate::served::block::BlockDoor;
 use crate::served::certificates::Certificates;
+use crate::served::detacher::Detacher;
 use crate::served::extent_map::keep_heat;
 use crate::served::first_of::{First, first_of};
 use crate::served::frontends::Frontends;
@@ -49,7 +53,6 @@ use braid_uring::{Ring, Signal, Signals};
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::rc::Rc;
 
@@ -91,13 +94,26 @@ pub fn serve(
         let problem = format!("volume '{name}' was temporary, and its daemon died: braid forget {name}");
         return Err(Error::new(ErrorKind::Invalid, problem));
     }
+    let user = options.user.as_deref().map(DaemonUser::find).transpose()?;
     let served = in_world(async |world| {
-        let doors = Doors::bind(&world.ring, state, name, options)?;
+        if let Some(user) = &user {
+            user.enter(state, &record)?;
+        }
+        let mut doors = Doors::bind(&world.ring, state, name, options)?;
+        // Before the daemon reads a device, unless only root may open the devices.
+        match &user {
+            Some(user) => user.resume_root()?,
+            None => doors.give_up_powers()?,
+        }
         let purpose = match options.take_over {
             true => Purpose::TakeOver(&options.distrust),
             false => Purpose::Use(&options.distrust),
         };
         let members = open_members(&world.ring, state, &record, purpose).await?;
+        if let Some(user) = &user {
+            user.settle()?;
+            doors.give_up_powers()?;
+        }
         run(world, state, &record, members, doors, &lock, ready).await
     });
     if served.is_ok() {
@@ -116,6 +132,10 @@ pub fn serve_temporary(
     options: &ServeOptions,
     ready: impl FnOnce(&Ready),
 ) -> Result<()> {
+    if let Some(user) = &options.user {
+        let problem = format!("--user {user}: braid create the volume, since a temporary volume is root's");
+        return Err(Error::new(ErrorKind::Usage, problem));
+    }
     if new.adopt.is_some() {
         let problem = "a temporary volume cannot adopt a disk: braid create the volume";
         return Err(Error::new(ErrorKind::Usage, problem));
@@ -128,7 +148,8 @@ pub fn serve_temporary(
         _ => refuse_known(state, &new.name)?,
     }
     let served = in_world(async |world| {
-        let doors = Doors::bind(&world.ring, state, &new.name, options)?;
+        let mut doors = Doors::bind(&world.ring, state, &new.name, options)?;
+        doors.give_up_powers()?;
         let (members, _, record) = make(&world.ring, state, new, true).await?;
         let served = match state.save(&record) {
             Ok(()) => run(world, state, &record, Members::made(members), doors, &lock, ready).await,
@@ -148,11 +169,11 @@ async fn run(
     state: &StateDir,
     record: &VolumeRecord,
     members: Members,
-    doors: Doors,
+    mut doors: Doors,
     lock: &RefCell<VolumeLock>,
     ready: impl FnOnce(&Ready),
 ) -> Result<()> {
-    let (name, detach) = (&record.name, doors.options.detach.clone());
+    let (name, detacher) = (&record.name, doors.detacher.take());
     let (volume, lasting) = open(world, state, record, &members, &doors.options).await?;
     let served = start(world, state, record, members, volume, lasting, doors)?;
     if let Err(error) = served.frontends().take_over().await {
@@ -180,7 +201,7 @@ async fn run(
         }
     };
     manager.stopping(&world.ring).await;
-    let closed = close(&served, ending, detach.as_deref(), &world.signals).await;
+    let closed = close(&served, ending, detacher.as_ref(), &world.signals).await;
     lock.borrow_mut().note_waiting(closed.is_ok(), &served.owing());
     if served.end().tell(&closed) {
         served.ring().sleep(LAST_WORDS).await;
@@ -280,11 +301,11 @@ fn start(
 async fn close(
     served: &ServedVolume,
     ending: Ending,
-    detach: Option<&[OsString]>,
+    detacher: Option<&Detacher>,
     signals: &Signals,
 ) -> Result<()> {
     let (name, frontends) = (served.name(), served.frontends());
-    if let First::Right(_) = first_of(frontends.shut_down(ending, detach), signals.recv()).await {
+    if let First::Right(_) = first_of(frontends.shut_down(ending, detacher), signals.recv()).await {
         tracing::warn!("a second signal: no longer waiting for guests");
     }
     served.end().begin();

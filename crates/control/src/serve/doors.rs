@@ -2,8 +2,10 @@
 //! manager passed replace the socket in the state directory, and join the addresses of the options.
 
 use crate::guard::like::Models;
+use crate::serve::powers::give_up;
 use crate::served::address::{MachineSocket, NbdAddress};
 use crate::served::certificates::Certificates;
+use crate::served::detacher::Detacher;
 use crate::served::options::{OR_TLS, ServeOptions};
 use crate::state::state_dir::{StateDir, VolumeName};
 use crate::{Error, ErrorKind, Result};
@@ -20,9 +22,12 @@ pub(super) struct Doors {
     pub certificates: Option<Certificates>,
     /// Models named by the options.
     pub models: Models,
+    /// Detaches the volume at the end.
+    pub detacher: Option<Detacher>,
 }
 
 impl Doors {
+    /// Binds the sockets.
     pub fn bind(ring: &Ring, state: &StateDir, name: &VolumeName, options: &ServeOptions) -> Result<Doors> {
         let models = Models::find(options.ssd_model.as_deref(), options.hdd_model.as_deref())?;
         let certificates =
@@ -57,7 +62,16 @@ impl Doors {
         };
         let machine = options.vhost_user.as_ref().map(bind_machine).transpose()?;
         let admin = Listener::bind_unix(ring, &state.admin_socket(name))?;
-        Ok(Doors { nbd, machine, admin, options: options.clone(), certificates, models })
+        let options = options.clone();
+        Ok(Doors { nbd, machine, admin, options, certificates, models, detacher: None })
+    }
+}
+
+impl Doors {
+    /// Gives up the powers of the process, after the process that detaches was started with them.
+    pub fn give_up_powers(&mut self) -> Result<()> {
+        self.detacher = give_up(&self.options)?;
+        Ok(())
     }
 }
 

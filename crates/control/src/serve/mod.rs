@@ -3,4 +3,6 @@
 pub(crate) mod daemon;
 pub(crate) mod doors;
 mod notify;
+mod powers;
 pub(crate) mod recovered;
+mod user;

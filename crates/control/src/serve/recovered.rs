@@ -28,12 +28,14 @@ pub(super) fn log_recovery(name: &VolumeName, recovery: &Recovery) {
     }
     if *flush_had_failed {
         tracing::error!(
+            code = "flush-failed",
             "a flush of volume '{name}' had failed before its daemon died: writes since the last good flush \
              may be lost, and an error of the first flush reports the loss"
         );
     }
     if !lost.is_empty() {
         tracing::error!(
+            code = "data-lost",
             "{} extents of volume '{name}' lay on an excluded or failed device: reads of these extents fail \
              until the extents are written, in whole parts, or discarded",
             lost.len()

@@ -5,6 +5,7 @@
 //! wait for its own answer.
 
 use crate::served::block::BlockDoor;
+use crate::served::detacher::Detacher;
 use crate::served::via::Via;
 use crate::state::state_dir::VolumeName;
 use crate::{Error, ErrorKind, Result};
@@ -15,11 +16,8 @@ use braid_runtime::{Arena, Runtime, Semaphore};
 use braid_uring::Ring;
 use serde::{Deserialize, Serialize};
 use std::cell::{Cell, RefCell};
-use std::ffi::OsString;
 use std::io;
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::rc::Rc;
 
 /// The file or block device that represents the volume.
@@ -69,7 +67,6 @@ const IN_FLIGHT: u16 = 64;
 const PATIENCE: Nanos = Nanos::from_secs(10);
 /// Delay between two attempts.
 const TRY_AGAIN: Nanos = Nanos::from_secs(1);
-const POLL: Nanos = Nanos::from_millis(20);
 
 impl Attachment {
     pub fn new(
@@ -123,10 +120,11 @@ impl Attachment {
         let _turn = self.turn.acquire(1).await;
         if self.attached().is_none() {
             self.protect();
-            match via {
-                Via::Ublk => self.block.open(export, sector).await?,
-                Via::Loop => self.open_file(export).await?,
-            }
+            let opened = match via {
+                Via::Ublk => self.block.open(export, sector).await,
+                Via::Loop => self.open_file(export).await,
+            };
+            opened.map_err(with_user)?;
         }
         // Another process may have ended the attachment just now.
         self.attached().ok_or_else(|| Error::new(ErrorKind::Busy, "the volume was detached: try again"))
@@ -188,20 +186,19 @@ impl Attachment {
         Ok(())
     }
 
-    /// Detaches at the end of the daemon. Runs `detach`, a command in a process of its own, to unmount file
-    /// systems on the volume and remove the block device. Tries again for a while if they are in use.
-    /// [`Attachment::abandon`] returns the result.
+    /// Detaches at the end of the daemon. `detach` unmounts file systems on the volume and removes the block
+    /// device. Tries again for a while if they are in use. [`Attachment::abandon`] returns the result.
     ///
     /// Does nothing for [`Ending::HandOver`] if the block device can wait for the next daemon.
-    pub async fn end(&self, ending: Ending, detach: Option<&[OsString]>) {
+    pub async fn end(&self, ending: Ending, detach: Option<&Detacher>) {
         if ending == Ending::HandOver && self.block.path().is_some() && self.block.outlives_daemon() {
             return;
         }
         let deadline = self.ring.now() + PATIENCE;
         let mut warned = false;
         while self.file().is_some() {
-            if let Some(command) = detach {
-                self.run(command.to_vec()).await;
+            if let Some(detach) = detach {
+                detach.run(&self.ring).await;
             }
             match self.detach(None).await {
                 Ok(()) => return,
@@ -211,24 +208,6 @@ impl Attachment {
             }
             warned = true;
             self.ring.sleep(TRY_AGAIN).await;
-        }
-    }
-
-    /// Runs a command to its end, in another process. The command waits for requests that this thread serves,
-    /// and a waiting thread of this process would keep the channel to the kernel open after a `kill -9`.
-    async fn run(&self, command: Vec<OsString>) {
-        let Some((program, arguments)) = command.split_first() else { return };
-        let mut command = Command::new(program);
-        // A process group of its own: an interrupt from the terminal is meant for the daemon.
-        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
-        let running = std::thread::spawn(move || command.status());
-        while !running.is_finished() {
-            self.ring.sleep(POLL).await;
-        }
-        match running.join() {
-            Ok(Ok(_)) => {}
-            Ok(Err(error)) => tracing::error!("unmounting the file systems on the volume: {error}"),
-            Err(_) => tracing::error!("unmounting the file systems on the volume: the thread panicked"),
         }
     }
 
@@ -272,4 +251,17 @@ impl Attachment {
             tracing::warn!("short of memory, the machine may hang on this volume: {missing}");
         }
     }
+}
+
+/// Adds to an error that the daemon has no powers of root, if so.
+fn with_user(error: Error) -> Error {
+    let user = rustix::process::geteuid();
+    if user.is_root() {
+        return error;
+    }
+    let problem = format!(
+        "{error}: the daemon runs as user {}: serve the volume as root, without --user, or use the volume by NBD",
+        user.as_raw()
+    );
+    Error::new(error.kind(), problem)
 }

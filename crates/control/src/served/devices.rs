@@ -255,7 +255,11 @@ impl ServedVolume {
             }
             _ => error,
         })?;
-        tracing::warn!("device {device} of volume '{}' was excluded by the administrator", self.name);
+        tracing::warn!(
+            %device,
+            "device {device} of volume '{}' was excluded by the administrator",
+            self.name
+        );
         Ok(())
     }
 

@@ -7,6 +7,7 @@ use crate::record::recorded::{Recorded, Recorder};
 use crate::report::types::StatusReport;
 use crate::served::address::{Encryption, nbd_uri};
 use crate::served::attachment::{AttachReply, Attachment, Ending};
+use crate::served::detacher::Detacher;
 use crate::served::via::Via;
 use crate::state::state_dir::VolumeName;
 use braid_base::Bytes;
@@ -14,7 +15,6 @@ use braid_engine::{Export, ResizableVolume};
 use braid_nbd::tls::Tls;
 use braid_nbd::{Server, ServerConfig};
 use braid_uring::{Address, Listener, Ring};
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::rc::Rc;
 
@@ -145,8 +145,8 @@ impl Frontends {
         }
     }
 
-    /// Lets the guests finish, as far as `ending` asks. `detach` is the command of [`Attachment::end`].
-    pub async fn shut_down(&self, ending: Ending, detach: Option<&[OsString]>) {
+    /// Lets the guests finish, as far as `ending` asks. `detach` is that of [`Attachment::end`].
+    pub async fn shut_down(&self, ending: Ending, detach: Option<&Detacher>) {
         if let Some(machine) = &self.machine {
             machine.server.shutdown().await;
         }

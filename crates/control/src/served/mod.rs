@@ -9,6 +9,7 @@
 //! certificates.rs  TLS of NBD, read anew when files change
 //! block.rs       the volume as a ublk block device     via.rs         ways to attach
 //! extent_map.rs  where data lies, and its heat
+//! detacher.rs    the process that detaches at the end
 //! ```
 
 pub(crate) mod address;
@@ -16,6 +17,7 @@ pub(crate) mod attachment;
 pub(crate) mod block;
 pub(crate) mod catch_up;
 pub(crate) mod certificates;
+pub(crate) mod detacher;
 pub(crate) mod devices;
 pub(crate) mod end;
 pub(crate) mod extent_map;

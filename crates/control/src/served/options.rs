@@ -28,9 +28,11 @@ pub struct ServeOptions {
     pub tls: Option<PathBuf>,
     /// Clients that may use the export; empty for all with a certificate of the authority.
     pub tls_clients: Vec<ClientRule>,
-    /// Command that detaches this volume, run when the daemon stops; `None` to leave detaching to the
-    /// administrator.
+    /// Command that detaches this volume for each request on its standard input
+    /// ([`crate::answer_requests`]); `None` to leave detaching to the administrator.
     pub detach: Option<Vec<OsString>>,
+    /// User that the daemon becomes once its devices are open; `None` for the user who started it.
+    pub user: Option<String>,
     /// Devices whose content is excluded: they are rebuilt from the other devices.
     pub distrust: Vec<DeviceId>,
     /// Write dirty blocks back to an adopted disk even if the disk was changed while Braid did not serve the
@@ -59,6 +61,7 @@ impl Default for ServeOptions {
             tls: None,
             tls_clients: Vec::new(),
             detach: None,
+            user: None,
             distrust: Vec::new(),
             force: false,
             take_over: false,

@@ -453,7 +453,8 @@ impl StateDir {
     pub(crate) fn failed(&self, tried: &str, path: &Path, error: &io::Error) -> Error {
         let remedy = match error.kind() {
             io::ErrorKind::PermissionDenied => {
-                ": run as its owner, or set BRAID_STATE_DIR to a directory of your own"
+                ": run as its owner (a daemon with --user cannot see the other volumes: serve without \
+                 --user), or set BRAID_STATE_DIR to a directory of your own"
             }
             _ => "",
         };
@@ -475,8 +476,13 @@ fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     std::fs::rename(&new, path)?;
     let dir = path.parent().expect("a file lies in a directory");
     File::open(dir)?.sync_all()?;
-    // The directory itself may be new: sync its parent, too.
-    dir.parent().map_or(Ok(()), |above| File::open(above)?.sync_all())
+    // The directory itself may be new: sync its parent, too. A user who may not read the parent did not make
+    // the directory: root did, and synced it.
+    match dir.parent().map(File::open) {
+        Some(Err(error)) if error.kind() != io::ErrorKind::PermissionDenied => Err(error),
+        Some(Ok(above)) => above.sync_all(),
+        Some(Err(_)) | None => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -35,7 +35,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.exclude(device, DeviceState::Failed);
             self.doubt_log();
             member.stats.borrow_mut().last_error = Some(error.to_string());
-            tracing::error!(device = %self.describe(device), %error, "device failed: continuing without it");
+            let described = self.describe(device);
+            tracing::error!(code = "device-failed", %device, %error, "{described} failed: continuing without it");
         }
         Ok(())
     }
@@ -321,7 +322,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         // From now on reads may go to the returned devices; copies in flight may have read elsewhere.
         self.devices.note_change();
         self.change_superblock(|_| ()).await?;
-        tracing::info!(devices = ?returned, "devices are up to date again");
+        tracing::info!(code = "device-returned", devices = ?returned, "devices are up to date again");
         Ok(())
     }
 }

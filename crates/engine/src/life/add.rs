@@ -77,7 +77,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let joined = self.join(device, entry, &planned, record).await;
         core.moves.drains.end_membership_change(id);
         joined?;
-        tracing::info!("{} is now device {id} of volume '{}'", addition.name, planned.name);
+        let (added, volume) = (&addition.name, &planned.name);
+        tracing::info!(code = "device-added", device = %id, "{added} is now device {id} of volume '{volume}'");
         Ok(id)
     }
 

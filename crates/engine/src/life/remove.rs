@@ -147,7 +147,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         drop(journal);
         changed?;
         core.moves.drains.end_membership_change(device);
-        tracing::info!("device {device} of volume '{}' is empty, and removed", known.name);
+        let volume = &known.name;
+        tracing::info!(code = "device-removed", %device, "device {device} of volume '{volume}' is empty, and removed");
         Ok(())
     }
 }

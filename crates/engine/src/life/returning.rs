@@ -107,7 +107,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         core.mark_metadata_stale(id);
         core.change_superblock(|_| ()).await?;
         core.start_leases();
-        tracing::info!("{name} is back as {}: its resync begins", core.describe(id));
+        let described = core.describe(id);
+        tracing::info!(code = "device-returning", device = %id, "{name} is back as {described}: its resync begins");
         core.jobs.wake();
         Ok(id)
     }
