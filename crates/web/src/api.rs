@@ -102,7 +102,7 @@ async fn volume(State(dashboard): Shown, Path(name): Path<String>) -> Response {
 }
 
 /// What follows the question mark of an address.
-type Asked<T> = std::result::Result<Query<T>, QueryRejection>;
+type QueryOf<T> = std::result::Result<Query<T>, QueryRejection>;
 
 /// The range of a history.
 #[derive(Deserialize)]
@@ -111,7 +111,7 @@ struct Past {
     range: Range,
 }
 
-async fn history(State(dashboard): Shown, Path(name): Path<String>, past: Asked<Past>) -> Response {
+async fn history(State(dashboard): Shown, Path(name): Path<String>, past: QueryOf<Past>) -> Response {
     match (past, name.parse()) {
         (Ok(Query(past)), Ok(name)) => Json(dashboard.history.report(&name, past.range)).into_response(),
         (Err(rejection), _) => refuse(rejection.status(), ErrorKind::Usage, &rejection.body_text()),
@@ -125,7 +125,7 @@ struct OnDevice {
     device: Option<u16>,
 }
 
-async fn map(State(dashboard): Shown, Path(name): Path<String>, on: Asked<OnDevice>) -> Response {
+async fn map(State(dashboard): Shown, Path(name): Path<String>, on: QueryOf<OnDevice>) -> Response {
     look(&dashboard, &name, on.map(|Query(on)| Request::Map { device: on.device })).await
 }
 
@@ -135,7 +135,7 @@ struct Place {
     offset_bytes: u64,
 }
 
-async fn explain(State(dashboard): Shown, Path(name): Path<String>, place: Asked<Place>) -> Response {
+async fn explain(State(dashboard): Shown, Path(name): Path<String>, place: QueryOf<Place>) -> Response {
     let request = place.map(|Query(place)| Request::Explain { offset_bytes: place.offset_bytes });
     look(&dashboard, &name, request).await
 }

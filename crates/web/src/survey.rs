@@ -184,8 +184,8 @@ impl Survey {
     /// Asks the daemon of a volume for a map or an explanation. A fresh map serves further readers.
     ///
     /// # Errors
-    /// Errors of the daemon; `Invalid` if there is no such volume; `Io` if the daemon does not answer in time,
-    /// `Busy` if daemons that do not answer occupy all places.
+    /// Errors of the daemon; `Invalid` if there is no such volume; `Io` if the daemon does not answer in
+    /// time; `Busy` if daemons that do not answer occupy all places.
     pub async fn look(&self, name: VolumeName, request: Request) -> Result<Arc<Value>> {
         let deadline = Instant::now() + LOOK_PATIENCE;
         let Ok(Ok(place)) = timeout_at(deadline, self.looks.clone().acquire_owned()).await else {

@@ -1,5 +1,5 @@
-//! The dashboard in a browser: headless Chromium, driven by `tests/browser/scenarios.mjs`. Real daemons for what
-//! happens to volumes, and reports made up from theirs for machines that no test has.
+//! The dashboard in a browser: headless Chromium, driven by `tests/browser/scenarios.mjs`. Real daemons for
+//! what happens to volumes, and reports made up from theirs for machines that no test has.
 
 use crate::machine::{Daemon, Machine, have, qemu_io, qemu_io_ok, skip};
 use braid_control::{

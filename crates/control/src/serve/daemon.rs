@@ -29,7 +29,7 @@ use crate::served::attachment::{Attachment, Ending};
 use crate::served::block::BlockDoor;
 use crate::served::certificates::Certificates;
 use crate::served::detacher::Detacher;
-use crate::served::extent_map::keep_heat;
+use crate::served::examine::keep_heat;
 use crate::served::first_of::{First, first_of};
 use crate::served::frontends::Frontends;
 use crate::served::notes::{keep_noted, note_changes};

@@ -8,7 +8,7 @@
 //! status.rs      counters of the engine, as reports    end.rs         the request to end, and its result
 //! certificates.rs  TLS of NBD, read anew when files change
 //! block.rs       the volume as a ublk block device     via.rs         ways to attach
-//! extent_map.rs  where data lies, and its heat
+//! examine.rs     where data lies, and its heat        extent_map.rs  the last map
 //! detacher.rs    the process that detaches at the end
 //! ```
 
@@ -20,7 +20,8 @@ pub(crate) mod certificates;
 pub(crate) mod detacher;
 pub(crate) mod devices;
 pub(crate) mod end;
-pub(crate) mod extent_map;
+pub(crate) mod examine;
+mod extent_map;
 pub(crate) mod first_of;
 pub(crate) mod frontends;
 pub(crate) mod notes;
