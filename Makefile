@@ -9,7 +9,7 @@ PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
 export PREFIX SYSCONFDIR DESTDIR
 
-.PHONY: help test demo build install uninstall deb boot-test upgrade-test static crash fuzz postgres ceph bench bench-check book install-tools screenshot clean
+.PHONY: help test demo build install uninstall deb boot-test upgrade-test static crash fuzz postgres ceph bench bench-check book install-tools screenshot bench-ceph clean
 
 help: ## list these verbs
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -63,6 +63,11 @@ bench: ## measurements: reactor, NBD against nbdkit, vhost-user against qemu, re
 
 bench-check: ## engine and simulator against those of BASE=commit, by turns: fails if 5 % slower, or above an aim
 	@scripts/bench-check $(BASE)
+
+bench-ceph: ## Braid over two pools of a Ceph cluster beside RBD alone, by turns; ROUNDS=3 TURN=30 PARTS="zipf nodes"
+	@scripts/install-tools
+	cargo build --release --bin braid
+	@scripts/bench-ceph $(PARTS)
 
 book: ## the documents as a book, target/book/index.html; installs mdbook by cargo if it is missing
 	@scripts/book

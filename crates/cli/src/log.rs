@@ -20,7 +20,7 @@ pub enum LogForm {
 }
 
 /// The log of a command.
-pub struct Log {
+pub struct LogSettings {
     /// Form.
     pub form: LogForm,
     /// Level without `BRAID_LOG`.
@@ -41,7 +41,7 @@ impl LogForm {
     }
 }
 
-impl Log {
+impl LogSettings {
     /// Sets up the log, with the levels of `BRAID_LOG`.
     ///
     /// # Errors

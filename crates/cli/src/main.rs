@@ -35,7 +35,7 @@ mod web;
 
 use braid_control::{Error, ErrorKind, Result, StateDir};
 use clap::{Parser, Subcommand};
-use log::{Log, LogForm};
+use log::{LogForm, LogSettings};
 use output::Output;
 use std::process::ExitCode;
 
@@ -192,10 +192,10 @@ fn run(command: Command, output: Output) -> Result<u8> {
 }
 
 /// Returns the log of a command: of level `info` for a daemon, `warn` for other commands.
-fn log_of(command: &Command) -> Log {
+fn log_of(command: &Command) -> LogSettings {
     match command {
         Command::Serve(arguments) => arguments.log(),
         Command::Alert(arguments) => arguments.log(),
-        _ => Log { form: LogForm::Text, level: "warn", volume: None },
+        _ => LogSettings { form: LogForm::Text, level: "warn", volume: None },
     }
 }

@@ -1,6 +1,6 @@
 //! `braid serve`, and `braid stop`, which ends a served volume from another terminal.
 
-use crate::log::{Log, LogForm};
+use crate::log::{LogForm, LogSettings};
 use crate::output::{Output, print};
 use crate::volume_options::VolumeOptions;
 use braid_base::{Bytes, DeviceId};
@@ -120,8 +120,9 @@ pub struct Arguments {
     /// open the devices
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
-    /// Form of the log: text (lines on standard error), or journal (entries in the journal of systemd, with the
-    /// fields BRAID_VOLUME, BRAID_DEVICE and BRAID_CODE) [default: journal if standard error is the journal]
+    /// Form of the log: text (lines on standard error), or journal (entries in the journal of systemd, with
+    /// the fields BRAID_VOLUME, BRAID_DEVICE and BRAID_CODE) [default: journal if standard error is the
+    /// journal]
     #[arg(long, value_name = "FORM")]
     log: Option<LogForm>,
     /// Create the volume now; remove the volume and its files at the end
@@ -176,9 +177,9 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
 
 impl Arguments {
     /// Returns the log of the daemon.
-    pub fn log(&self) -> Log {
+    pub fn log(&self) -> LogSettings {
         let volume = self.name.as_ref().map_or_else(|| TEMPORARY.to_owned(), ToString::to_string);
-        Log { form: LogForm::or_usual(self.log), level: "info", volume: Some(volume) }
+        LogSettings { form: LogForm::or_usual(self.log), level: "info", volume: Some(volume) }
     }
 
     /// Returns the options of the command line, with those of the configuration for the others.

@@ -8,7 +8,7 @@ mod conditions;
 mod program;
 mod watch;
 
-use crate::log::{Log, LogForm};
+use crate::log::{LogForm, LogSettings};
 use crate::output::Output;
 use crate::trace::record::catch_signals;
 use braid_control::{Error, ErrorKind, Result, StateDir, VolumeName, volume_report, waiting};
@@ -56,8 +56,8 @@ pub struct Arguments {
     /// Seconds between two questions to a daemon
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
     every: u64,
-    /// Form of the events: text (lines on standard output), or journal (entries in the journal of systemd, with
-    /// the fields BRAID_VOLUME, BRAID_DEVICE, and the event as BRAID_CODE)
+    /// Form of the events: text (lines on standard output), or journal (entries in the journal of systemd,
+    /// with the fields BRAID_VOLUME, BRAID_DEVICE, and the event as BRAID_CODE)
     #[arg(long, value_name = "FORM", default_value = "text")]
     log: LogForm,
     /// An SSD with fewer days to live is an event, under the policy setting wear
@@ -146,10 +146,10 @@ impl<'a> Survey<'a> {
 
 impl Arguments {
     /// Returns the log of the command.
-    pub fn log(&self) -> Log {
+    pub fn log(&self) -> LogSettings {
         // Ends of conditions are entries of level info.
         let level = if self.log == LogForm::Journal { "info" } else { "warn" };
-        Log { form: self.log, level, volume: None }
+        LogSettings { form: self.log, level, volume: None }
     }
 }
 

@@ -1,5 +1,5 @@
-//! `braid detach` while another program looks at the block device in passing, as udev does, and a `braid` that
-//! searches for the devices of its volume.
+//! `braid detach` while another program looks at the block device in passing, as udev does, and a `braid`
+//! that searches for the devices of its volume.
 
 use crate::machine::{Machine, have_block_devices, run};
 use crate::replace::wait_until;

@@ -37,7 +37,7 @@ fn dashboard_says_what_status_says_and_outlives_the_daemon() {
     };
     let (map, on_device) = (json("/api/volumes/vault/map"), json("/api/volumes/vault/map?device=1"));
     assert_documented(&machine, "web", &[&ready, &history, &map, &on_device]);
-    assert_eq!(history["since_unix_seconds"].as_u64().is_some(), true);
+    assert!(history["since_unix_seconds"].as_u64().is_some());
     let cells = map["map_cells"]["mapped_share"].as_array().unwrap().len() as u64;
     assert_eq!(number(&map, "size_bytes"), number(&machine.json(&["status", "vault"]), "size_bytes"));
     assert!(

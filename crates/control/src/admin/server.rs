@@ -43,8 +43,8 @@ pub(crate) async fn serve_admin(served: Rc<ServedVolume>, guard: Rc<Guard>, list
     }
 }
 
-/// Returns the refusal of a client that belongs neither to root nor to the user of the daemon. The mode of the
-/// socket keeps others away; this check holds even if the mode or the owner was changed.
+/// Returns the refusal of a client that belongs neither to root nor to the user of the daemon. The mode of
+/// the socket keeps others away; this check holds even if the mode or the owner was changed.
 fn refused(stream: &Stream) -> Option<Error> {
     let (peer, own) = (stream.peer_user(), rustix::process::geteuid().as_raw());
     if peer.is_some_and(|peer| peer == 0 || peer == own) {

@@ -1,5 +1,5 @@
-//! Another user for the daemon (`--user`): root opens the devices, and the daemon goes on as the user, without
-//! any capability.
+//! Another user for the daemon (`--user`): root opens the devices, and the daemon goes on as the user,
+//! without any capability.
 //!
 //! ```text
 //! root      gives the volume's state directory to the user
@@ -47,8 +47,8 @@ impl DaemonUser {
         }
     }
 
-    /// Gives the volume's state directory to the user, and becomes the user until [`DaemonUser::resume_root`].
-    /// The caller holds the volume's lock.
+    /// Gives the volume's state directory to the user, and becomes the user until
+    /// [`DaemonUser::resume_root`]. The caller holds the volume's lock.
     ///
     /// # Errors
     /// `Busy` if a daemon of root has left something that only root can take over; `Invalid` if the user cannot
