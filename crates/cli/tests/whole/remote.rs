@@ -1,6 +1,8 @@
 //! NBD exports as devices: a mirror goes on without its remote half, and takes the half back by itself.
 
-use crate::machine::{Daemon, Machine, have, number, qemu_io, qemu_io_ok, run, skip};
+use crate::machine::{
+    Daemon, Machine, client, have, have_block_devices, number, qemu_io, qemu_io_ok, run, skip,
+};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -296,8 +298,46 @@ fn ip(words: &[&str]) -> bool {
     Command::new("ip").args(words).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
+/// ext4 on the start of the volume, mounted on `mnt`, with a verifying guest of its own.
+struct FileSystem<'a>(&'a Machine);
+
+impl<'a> FileSystem<'a> {
+    /// Makes and mounts the file system; none where block devices cannot be made.
+    fn make(machine: &'a Machine) -> Option<FileSystem<'a>> {
+        if !have_block_devices() || !have(&["mkfs.ext4", "e2fsck"]) {
+            return None;
+        }
+        let device = machine.ok(&["attach", "vault"]);
+        client("mkfs.ext4", &["-q", device.trim(), &format!("{FILE_SYSTEM}M")]);
+        std::fs::create_dir(machine.path("mnt")).unwrap();
+        machine.ok(&["attach", "vault", "--mount", "mnt"]);
+        Some(FileSystem(machine))
+    }
+
+    fn fio(&self, more: &[&str]) -> Command {
+        let mut fio = Command::new("fio");
+        fio.args(["--name=file", "--size=8m", "--rw=randwrite", "--bs=4k", "--fsync=16", "--verify=crc32c"]);
+        fio.args(["--verify_fatal=1", &format!("--directory={}", self.0.path("mnt").display())]).args(more);
+        fio
+    }
+
+    /// Mounts the file system of a new daemon, and verifies the file, then the file system.
+    fn verify(&self) {
+        let device = self.0.ok(&["attach", "vault", "--mount", "mnt"]);
+        let verified = run(self.fio(&["--verify_only"]));
+        assert_eq!(verified.status, 0, "{device}: {verified:?}");
+        self.0.ok(&["detach", "vault"]);
+        let device = self.0.ok(&["attach", "vault"]);
+        client("e2fsck", &["-fn", device.trim()]);
+        self.0.ok(&["detach", "vault"]);
+    }
+}
+
+/// Size of the file system, in MiB. The guest of NBD has the 16 MiB behind it.
+const FILE_SYSTEM: u64 = 24;
+
 #[test]
-fn cable_is_cut_and_mended_under_a_verifying_guest() {
+fn cable_is_cut_and_mended_under_verifying_guests() {
     if !have(&["fio", "nbdkit", "ip"]) {
         return;
     }
@@ -324,6 +364,7 @@ fn cable_is_cut_and_mended_under_a_verifying_guest() {
             "--bs=4k",
             "--iodepth=8",
             "--size=16m",
+            &format!("--offset={FILE_SYSTEM}m"),
             "--verify=crc32c",
             "--verify_fatal=1",
             "--fsync=64",
@@ -333,9 +374,15 @@ fn cable_is_cut_and_mended_under_a_verifying_guest() {
     };
     let filled = run(fio(&["--end_fsync=1"]));
     assert_eq!(filled.status, 0, "{filled:?}");
+    let file_system = FileSystem::make(&machine);
     let runtime = format!("--runtime={seconds}");
-    let mut guest = fio(&["--time_based", &runtime, "--do_verify=0"]);
-    let mut guest = guest.stdout(Stdio::null()).spawn().unwrap();
+    let during = ["--time_based", &runtime, "--do_verify=0"];
+    let mut writer = file_system.as_ref().map(|made| {
+        let filled = run(made.fio(&["--end_fsync=1"]));
+        assert_eq!(filled.status, 0, "{filled:?}");
+        made.fio(&during).stdout(Stdio::null()).spawn().unwrap()
+    });
+    let mut guest = fio(&during).stdout(Stdio::null()).spawn().unwrap();
     // Short cuts heal by themselves, long ones cost the connection.
     let (mut cuts, mut failures) = (0, 0);
     for (cut, mended) in [(1, 2), (8, 6), (3, 1), (12, 8)].into_iter().cycle() {
@@ -351,6 +398,10 @@ fn cable_is_cut_and_mended_under_a_verifying_guest() {
     }
     cable.set("up");
     assert!(guest.wait().unwrap().success(), "the guest met an error");
+    if let Some(writer) = &mut writer {
+        assert!(writer.wait().unwrap().success(), "the file system met an error");
+        machine.ok(&["detach", "vault"]);
+    }
     assert!(cuts > 3 && failures > 0, "{cuts} cuts, {failures} failures");
     wait_until_whole(&machine);
     let verified = run(fio(&["--verify_only"]));
@@ -362,6 +413,9 @@ fn cable_is_cut_and_mended_under_a_verifying_guest() {
         assert_eq!(daemon.uri, guest_uri);
         let verified = run(fio(&["--verify_only"]));
         assert_eq!(verified.status, 0, "without {hidden}: {verified:?}");
+        if let Some(made) = &file_system {
+            made.verify();
+        }
         wait_until_whole(&machine);
         assert_eq!(daemon.terminate().status, 0);
     }
