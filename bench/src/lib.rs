@@ -6,12 +6,21 @@ pub mod demo;
 #[cfg(test)]
 mod tests;
 
+use anyhow::{Context, Result};
+use braid_base::{Bytes, KIB};
 use std::time::Duration;
 
 /// Processor time used by the current thread.
 pub fn thread_cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
+}
+
+/// Memory of this process that is in use.
+pub fn resident() -> Result<Bytes> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
+    Ok(KIB * kib.context("/proc/self/status has VmRSS")?.parse::<u64>()?)
 }
 
 /// The median of some figures, with the smallest and the largest.

@@ -1,11 +1,14 @@
 //! Time of an opening after the daemon was killed: a sparse volume with every extent mapped, and a journal
 //! full of commits after the last checkpoint.
 //!
-//! `cargo run --release -p braid-bench --bin open-time -- [SIZE] [DIRECTORY]`   (4TiB, /var/tmp)
+//! `cargo run --release -p braid-bench --bin open-time -- [SIZE] [DIRECTORY] [EXTENT]`
+//! (4TiB, /var/tmp, 128KiB)
+//!
+//! Also prints the memory of the process with the volume open.
 
 use anyhow::{Context, Result};
 use braid_base::{Bytes, DeviceClass, GIB, KIB, MIB, TIB};
-use braid_bench::{machine, median};
+use braid_bench::{machine, median, resident};
 use braid_engine::{CreateOptions, Durability, Export, OpenOptions, Volume, create};
 use braid_format::map_page::{self, Entry};
 use braid_format::superblock::{RegionKind, Superblock};
@@ -22,23 +25,25 @@ fn main() -> Result<()> {
     let mut args = std::env::args().skip(1);
     let size: Bytes = args.next().map_or(Ok(TIB * 4), |s| s.parse())?;
     let directory = PathBuf::from(args.next().unwrap_or_else(|| "/var/tmp".to_owned()));
+    let extent: Bytes = args.next().map_or(Ok(KIB * 128), |s| s.parse())?;
     let paths = [directory.join("braid-open-ssd"), directory.join("braid-open-hdd")];
-    let result = measure(size, &paths);
+    let result = measure(size, extent, &paths);
     for path in &paths {
         std::fs::remove_file(path).with_context(|| format!("{} could not be removed", path.display()))?;
     }
     result
 }
 
-fn measure(size: Bytes, paths: &[PathBuf; 2]) -> Result<()> {
+fn measure(size: Bytes, extent: Bytes, paths: &[PathBuf; 2]) -> Result<()> {
     for (path, size) in paths.iter().zip([GIB * 64, size + GIB * 64]) {
         File::create(path)?.set_len(size.0)?;
     }
-    run(|ring| async move { map_everything(&open_devices(&ring, paths)?, size).await })?;
-    let mut seconds = Vec::new();
+    run(|ring| async move { map_everything(&open_devices(&ring, paths)?, size, extent).await })?;
+    let (mut seconds, mut memory) = (Vec::new(), Bytes::ZERO);
     for _ in 0..ROUNDS {
         // Leaves a journal as a kill does: commits that are not yet in any page.
-        let took = run(|ring| async move {
+        let took;
+        (took, memory) = run(|ring| async move {
             let devices = open_devices(&ring, paths)?;
             let start = Instant::now();
             let options = OpenOptions::new(vec!["ssd".into(), "hdd".into()]);
@@ -49,20 +54,22 @@ fn measure(size: Bytes, paths: &[PathBuf; 2]) -> Result<()> {
                 volume.status().mapped_extents,
                 recovery.batches
             );
+            let memory = resident()?;
             let arena = Arena::new(MIB);
             let buf = arena.alloc(KIB * 128).await;
             for i in 0..60 {
                 volume.discard(MIB * i, MIB).await?;
                 volume.write(MIB * i, &buf, Durability::Fua).await?;
             }
-            Ok(took)
+            Ok((took, memory))
         })?;
         seconds.push(took);
     }
     let (middle, low, high) = median(&seconds);
     let per_tib = middle / (size.0 as f64 / TIB.0 as f64);
     println!(
-        "open-time: {size}, {}: median {middle:.2} s ({low:.2} to {high:.2}), {per_tib:.3} s per TiB mapped",
+        "open-time: {size} of {extent}, {}: median {middle:.2} s ({low:.2} to {high:.2}), {per_tib:.3} s per TiB \
+         mapped; {memory} of memory",
         machine()
     );
     Ok(())
@@ -84,9 +91,9 @@ fn open_devices(ring: &Ring, paths: &[PathBuf; 2]) -> Result<Vec<FileDevice>> {
 }
 
 /// Makes a volume and writes map images with a slot for every extent. No test could write 4 TiB instead.
-async fn map_everything(devices: &[FileDevice], size: Bytes) -> Result<()> {
+async fn map_everything(devices: &[FileDevice], size: Bytes, extent: Bytes) -> Result<()> {
     let mut options = CreateOptions::new("open-time", Uuid([4; 16]));
-    (options.size, options.overwrite) = (Some(size), true);
+    (options.size, options.overwrite, options.extent_size) = (Some(size), true, extent);
     let superblock: Superblock = create(devices, &options).await?;
     let per_page = map_page::extents_per_page(1);
     let extents = superblock.extents();
