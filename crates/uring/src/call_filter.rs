@@ -1,5 +1,5 @@
-//! Filter for system calls (seccomp): refuses what no daemon of a volume needs, with `EPERM` and a line in the
-//! kernel's log.
+//! Filter for system calls (seccomp): refuses what no daemon of a volume needs, with `EPERM` and a line in
+//! the kernel's log.
 //!
 //! A list of refused calls, not of allowed calls: a daemon serves for months, and a call that a list of
 //! allowed calls forgets, of a rare path or of a later C library, would then fail under guests. For the same

@@ -1,5 +1,6 @@
 //! Powers that a process has given up. The tests run in a process of their own, which cannot take the powers
 //! back: this programme once more.
+#![allow(clippy::unwrap_used, reason = "a test may")]
 
 use braid_base::MIB;
 use braid_runtime::{Arena, Runtime};
@@ -31,7 +32,10 @@ fn in_child() {
     let refused = Err(Errno::PERM);
     assert_eq!(Command::new("true").status().unwrap_err().raw_os_error(), Some(Errno::PERM.raw_os_error()));
     assert_eq!(socket(AddressFamily::PACKET, SocketType::DGRAM, None).map(drop), refused);
-    assert_eq!(socket(AddressFamily::ALG, SocketType::SEQPACKET, None).map(drop), refused);
+    assert_eq!(
+        socket(AddressFamily::from_raw(libc::AF_ALG as u16), SocketType::SEQPACKET, None).map(drop),
+        refused
+    );
     socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
     let mounted =
         rustix::mount::mount("none", "/proc/self/task", "tmpfs", rustix::mount::MountFlags::empty(), None);
