@@ -38,6 +38,13 @@ fn assert_narrow(daemon: &Daemon) {
     }
 }
 
+fn wait_until_whole(machine: &Machine) {
+    wait_until("the device is back", || {
+        let status = machine.json(&["status", "vault"]);
+        status["devices"][1]["state"] == "active" && status["behind_bytes"] == 0
+    });
+}
+
 /// A daemon started by hand kept all powers of root for as long as it served.
 #[test]
 fn daemon_gives_up_powers_and_still_adds_returns_attaches_and_detaches() {
@@ -47,6 +54,7 @@ fn daemon_gives_up_powers_and_still_adds_returns_attaches_and_detaches() {
     assert_narrow(&daemon);
     machine.ok(&["device", "fail", "vault", "d1"]);
     machine.ok(&["device", "return", "vault", "d1"]);
+    wait_until_whole(&machine);
     // An image that only its owner, another user, may open.
     let image = machine.path("other.hdd");
     std::fs::File::create(&image).unwrap().set_len(128 << 20).unwrap();
@@ -146,6 +154,7 @@ fn daemon_becomes_another_user_and_serves_without_any_capability() {
     machine.refused(&["device", "return", "vault", "d1"], "io", &["vault.hdd", "its owner"]);
     chown(machine.path("vault.hdd"), Some(NOBODY), None).unwrap();
     machine.ok(&["device", "return", "vault", "d1"]);
+    wait_until_whole(&machine);
     if have_block_devices() {
         let ended = machine.braid(&["attach", "vault"]);
         assert!(ended.status == 1 && ended.stderr.contains("--user"), "{ended:?}");

@@ -35,9 +35,9 @@ pub(crate) async fn serve_admin(served: Rc<ServedVolume>, guard: Rc<Guard>, list
         served.ring().clone().spawn(async move {
             // An error means a disconnected client.
             let _ended = match (refused(&stream), place) {
-                (Some(refused), _) => send(&stream, Err(refused)).await,
+                (_, None) => send(&stream, Err(too_many())).await,
+                (Some(refused), Some(_place)) => refuse(&stream, refused).await,
                 (None, Some(_place)) => converse(&served, &guard, &stream).await,
-                (None, None) => send(&stream, Err(too_many())).await,
             };
         });
     }
@@ -54,6 +54,13 @@ fn refused(stream: &Stream) -> Option<Error> {
     tracing::warn!("{peer} ({}) was refused at the admin socket", stream.peer());
     let problem = format!("the daemon of user {own} obeys root and user {own}, not {peer}: use sudo");
     Some(Error::new(ErrorKind::Invalid, problem))
+}
+
+/// Refuses the first request. A refusal before the request would reset the connection, and the client could
+/// lose the reason.
+async fn refuse(stream: &Stream, refused: Error) -> std::io::Result<()> {
+    next_line(stream, &mut Vec::new()).await?;
+    send(stream, Err(refused)).await
 }
 
 fn too_many() -> Error {
