@@ -1,6 +1,7 @@
 //! Powers that the daemon has given up, and what the daemon can still do.
 
 use crate::machine::{Daemon, Machine, client, have, have_block_devices, qemu_io_ok, skip};
+use crate::remote::wait_until_whole;
 use crate::replace::wait_until;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
@@ -36,13 +37,6 @@ fn assert_narrow(daemon: &Daemon) {
             "{status}"
         );
     }
-}
-
-fn wait_until_whole(machine: &Machine) {
-    wait_until("the device is back", || {
-        let status = machine.json(&["status", "vault"]);
-        status["devices"][1]["state"] == "active" && status["behind_bytes"] == 0
-    });
 }
 
 /// A daemon started by hand kept all powers of root for as long as it served.

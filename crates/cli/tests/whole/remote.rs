@@ -74,7 +74,7 @@ fn state(machine: &Machine, device: usize) -> String {
     status["devices"][device]["state"].as_str().unwrap().to_owned()
 }
 
-fn wait_until_whole(machine: &Machine) {
+pub fn wait_until_whole(machine: &Machine) {
     wait_until("both halves are in step", || {
         let status = status_of(machine);
         let is_active = |device: usize| status["devices"][device]["state"] == "active";

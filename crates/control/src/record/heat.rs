@@ -128,7 +128,7 @@ mod tests {
     fn steady_load_has_its_rate_at_once_and_half_is_forgotten_in_five_minutes() {
         let heat = Heat::new(SIZE, KIB * 128);
         let rate = || heat.requests_per_second()[0];
-        for _ in 0..1000 {
+        for _ in 0..3000 {
             (0..10).for_each(|_| heat.note(request(Op::Read, Bytes::ZERO, KIB)));
             heat.cool(SIZE);
             assert!((rate() - 5.0).abs() < 0.01, "{}", rate());
