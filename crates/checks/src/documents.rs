@@ -64,7 +64,7 @@ fn check(root: &Path, name: &str, text: &str) -> Vec<String> {
             let target = if file.is_empty() { name.into() } else { folder.join(file) };
             let found = fs::read_to_string(root.join(&target))
                 .ok()
-                .or_else(|| root.join(&target).is_dir().then(String::new));
+                .or_else(|| root.join(&target).exists().then(String::new));
             if !found.is_some_and(|text| heading.is_empty() || anchors(&text).any(|a| a == heading)) {
                 wrong.push(format!("{name}:{}: the link '{link}' leads nowhere", number + 1));
             }
