@@ -34,8 +34,9 @@ pub(crate) fn install() -> io::Result<()> {
     let refused = programme(refused(), libc::EPERM)?;
     // The flags of clone3 lie in memory, where no filter looks. With this error the C library uses clone.
     let unknown = programme(vec![Refused(libc::SYS_clone3, Vec::new())], libc::ENOSYS)?;
-    load(&refused)?;
-    load(&unknown)
+    load(&refused, libc::SECCOMP_FILTER_FLAG_LOG)?;
+    // Without lines in the kernel's log: each new thread asks for clone3 first.
+    load(&unknown, 0)
 }
 
 /// Compiles a filter that answers calls with an error.
@@ -71,15 +72,13 @@ fn numbers(call: i64) -> Vec<i64> {
     if cfg!(target_arch = "x86_64") { vec![call, call | X32] } else { vec![call] }
 }
 
-/// Loads a filter into all threads.
-fn load(programme: &BpfProgram) -> io::Result<()> {
+/// Loads a filter into all threads, with further flags of the kernel.
+fn load(programme: &BpfProgram, flags: libc::c_ulong) -> io::Result<()> {
     let len = programme.len().try_into().map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
     let filter = programme.as_ptr().cast_mut().cast::<libc::sock_filter>();
     let described = libc::sock_fprog { len, filter };
     // Without SPEC_ALLOW, kernels before 5.16 would slow down all loads and stores of a filtered process.
-    let flags = libc::SECCOMP_FILTER_FLAG_TSYNC
-        | libc::SECCOMP_FILTER_FLAG_LOG
-        | libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW;
+    let flags = flags | libc::SECCOMP_FILTER_FLAG_TSYNC | libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW;
     // SAFETY: the kernel copies `len` instructions at `filter`, which has the layout of `sock_filter` (see
     // below) and lives as long as `programme`.
     let loaded = unsafe {

@@ -9,7 +9,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// User `nobody`: as root, libvirt wants a user of its own, whom only its daemon's package makes.
+/// User `nobody`: libvirt of root runs qemu as the user `libvirt-qemu`, whom only the package of libvirt's
+/// daemon makes.
 const NOBODY: u32 = 65534;
 /// Exit status of `scripts/guest-image` if this machine cannot run the virtual machine.
 const CANNOT: i32 = 77;

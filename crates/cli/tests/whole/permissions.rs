@@ -84,7 +84,7 @@ fn a_check_needs_no_right_to_write() {
     assert_eq!(daemon.terminate().status, 0);
 }
 
-/// Whoever may open the admin socket's file is not yet obeyed: its mode may have been widened.
+/// The daemon refuses other users at the admin socket, even if somebody has widened the socket's mode.
 #[test]
 fn admin_socket_refuses_other_users_whatever_its_mode() {
     const OTHER: u32 = 65534;

@@ -50,8 +50,9 @@ impl DaemonUser {
     /// Gives the volume's state directory to the user, and becomes the user until
     /// [`DaemonUser::resume_root`]. The caller holds the volume's lock.
     ///
-    /// # Errors `Busy` if a daemon of root has left something that only root can take over; `Invalid` if the
-    /// user cannot reach the state directory.
+    /// # Errors
+    /// `Busy` if a daemon of root has left something that only root can take over; `Invalid` if the user
+    /// cannot reach the state directory.
     pub fn enter(&self, state: &StateDir, record: &VolumeRecord) -> Result<()> {
         self.refuse_left(state, record)?;
         let directory = state.volume_dir(&record.name);

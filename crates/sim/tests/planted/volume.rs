@@ -23,27 +23,26 @@ fn found_by(bug: Bug, trial: fn(u64)) -> Option<u64> {
     found
 }
 
+/// Checks that the trial of each bug fails for one of the first seeds.
+#[track_caller]
+fn assert_found(bugs: &'static [Bug], trial: impl Fn(Bug) -> fn(u64)) {
+    let escaped: Vec<Bug> = chosen(bugs).filter(|&bug| found_by(bug, trial(bug)).is_none()).collect();
+    assert!(escaped.is_empty(), "no trial finds {escaped:?}");
+}
+
 #[test]
 fn every_planted_bug_of_epochs_is_found() {
-    let bugs = chosen(Bug::OF_EPOCHS);
-    let escaped: Vec<Bug> = bugs.filter(|&bug| found_by(bug, epochs::lose_ssd).is_none()).collect();
-    assert!(escaped.is_empty(), "no loss of an SSD finds {escaped:?}");
+    assert_found(Bug::OF_EPOCHS, |_| epochs::lose_ssd);
 }
 
 #[test]
 fn every_planted_bug_of_recovery_is_found() {
-    let bugs = chosen(Bug::OF_RECOVERY);
-    let escaped: Vec<Bug> =
-        bugs.filter(|&bug| found_by(bug, recovery_campaign::recover_at_work).is_none()).collect();
-    assert!(escaped.is_empty(), "no power cut during a recovery finds {escaped:?}");
+    assert_found(Bug::OF_RECOVERY, |_| recovery_campaign::recover_at_work);
 }
 
 #[test]
 fn every_planted_bug_of_damaged_journals_is_found() {
-    let bugs = chosen(Bug::OF_DAMAGE);
-    let escaped: Vec<Bug> =
-        bugs.filter(|&bug| found_by(bug, recovery_campaign::recover_with_bad_places).is_none()).collect();
-    assert!(escaped.is_empty(), "no power cut during a recovery with bad places finds {escaped:?}");
+    assert_found(Bug::OF_DAMAGE, |_| recovery_campaign::recover_with_bad_places);
 }
 
 #[test]
@@ -58,22 +57,16 @@ fn every_planted_bug_of_adoption_is_found() {
             _ => |_| adopted::an_ssd_that_is_lost_while_dirty_costs_the_ranges_that_are_named_and_no_others(),
         }
     };
-    let bugs = chosen(Bug::OF_ADOPTION);
-    let escaped: Vec<Bug> = bugs.filter(|&bug| found_by(bug, trial(bug)).is_none()).collect();
-    assert!(escaped.is_empty(), "no loss of an SSD finds {escaped:?}");
+    assert_found(Bug::OF_ADOPTION, trial);
 }
 
 #[test]
 fn every_planted_bug_of_streams_is_found() {
-    let bugs = chosen(Bug::OF_STREAMS);
-    let escaped: Vec<Bug> =
-        bugs.filter(|&bug| found_by(bug, ahead::move_while_reading_ahead).is_none()).collect();
-    assert!(escaped.is_empty(), "no extent that moves finds {escaped:?}");
+    assert_found(Bug::OF_STREAMS, |_| ahead::move_while_reading_ahead);
 }
 
 #[test]
 fn every_planted_bug_of_resync_is_found() {
-    let bugs = chosen(Bug::OF_RESYNC);
     let trial = |bug| -> fn(u64) {
         match bug {
             Bug::ClearedBesideBatch => lapses::end_of_resync,
@@ -82,8 +75,7 @@ fn every_planted_bug_of_resync_is_found() {
             },
         }
     };
-    let escaped: Vec<Bug> = bugs.filter(|&bug| found_by(bug, trial(bug)).is_none()).collect();
-    assert!(escaped.is_empty(), "no end of a resync finds {escaped:?}");
+    assert_found(Bug::OF_RESYNC, trial);
 }
 
 #[test]
@@ -94,17 +86,12 @@ fn every_planted_bug_of_records_is_found() {
             _ => unrecorded::a_flush_loses_idle_spans,
         }
     };
-    let escaped: Vec<Bug> =
-        chosen(Bug::OF_RECORDS).filter(|&bug| found_by(bug, trial(bug)).is_none()).collect();
-    assert!(escaped.is_empty(), "no crash after a failure of one copy finds {escaped:?}");
+    assert_found(Bug::OF_RECORDS, trial);
 }
 
 #[test]
 fn every_planted_bug_of_devices_is_found() {
-    let bugs = chosen(Bug::OF_DEVICES);
-    let escaped: Vec<Bug> =
-        bugs.filter(|&bug| found_by(bug, device_campaign::live_and_crash).is_none()).collect();
-    assert!(escaped.is_empty(), "no life of devices finds {escaped:?}");
+    assert_found(Bug::OF_DEVICES, |_| device_campaign::live_and_crash);
     // Without a planted bug the trials find nothing.
     (0..6).for_each(device_campaign::live_and_crash);
 }
@@ -112,8 +99,7 @@ fn every_planted_bug_of_devices_is_found() {
 #[test]
 fn every_planted_bug_of_resize_is_found() {
     let trial = |seed| resize::campaign(&resize::Plan { seed, ..resize::PLAN }, 16);
-    let escaped: Vec<Bug> = chosen(Bug::OF_RESIZE).filter(|&bug| found_by(bug, trial).is_none()).collect();
-    assert!(escaped.is_empty(), "no power cut during a resize finds {escaped:?}");
+    assert_found(Bug::OF_RESIZE, |_| trial);
 }
 
 #[test]
@@ -129,15 +115,13 @@ fn every_planted_bug_of_loss_is_found() {
             },
         }
     };
-    let escaped: Vec<Bug> = chosen(Bug::OF_LOSS).filter(|&bug| found_by(bug, trial(bug)).is_none()).collect();
-    assert!(escaped.is_empty(), "no power cut that takes the SSD finds {escaped:?}");
+    assert_found(Bug::OF_LOSS, trial);
 }
 
 #[test]
 fn every_planted_bug_of_unread_journals_is_found() {
     let trial = unread_journal::one_journal_is_not_read;
-    let escaped: Vec<Bug> = chosen(Bug::OF_UNREAD).filter(|&bug| found_by(bug, trial).is_none()).collect();
-    assert!(escaped.is_empty(), "no journal that cannot be read finds {escaped:?}");
+    assert_found(Bug::OF_UNREAD, |_| trial);
 }
 
 #[test]
@@ -153,14 +137,12 @@ fn every_planted_bug_of_lies_is_found() {
             _ => |_| cut::a_disk_of_a_mirror_that_was_cut_gets_its_copies_anew(),
         }
     };
-    let escaped: Vec<Bug> = chosen(Bug::OF_LIES).filter(|&bug| found_by(bug, trial(bug)).is_none()).collect();
-    assert!(escaped.is_empty(), "no device that lies finds {escaped:?}");
+    assert_found(Bug::OF_LIES, trial);
 }
 
 #[test]
 fn every_planted_bug_of_leases_is_found() {
     let trial = lease::second_host_is_refused_while_owner_is_idle;
-    let escaped: Vec<Bug> = chosen(Bug::OF_LEASES).filter(|&bug| found_by(bug, trial).is_none()).collect();
-    assert!(escaped.is_empty(), "no opening on a second host finds {escaped:?}");
+    assert_found(Bug::OF_LEASES, |_| trial);
     trial(0);
 }

@@ -46,6 +46,8 @@ struct Noted {
     /// Points between which the change happened.
     begin: Rc<Cell<u64>>,
     end: Rc<Cell<u64>>,
+    /// Point of the first report that the last device has left.
+    reported: Rc<Cell<Option<u64>>>,
 }
 
 /// The life up to the cut: a volume with data, a guest at work, the change.
@@ -89,6 +91,7 @@ async fn live(world: World, disks: Vec<Disk>, plan: Plan, oracle: Oracle, noted:
             wait_until_removed(&world, &volume).await;
             // From the first report of the removal on, no opening may need the device.
             noted.has_last.set(false);
+            noted.reported.set(Some(world.power().points()));
             assert_eq!(volume.removed_devices(), [LAST]);
             volume.erase_removed(LAST).await.expect("a device is erased");
             assert!(volume.removed_devices().is_empty());
@@ -116,8 +119,8 @@ async fn live(world: World, disks: Vec<Disk>, plan: Plan, oracle: Oracle, noted:
     volume.close().await.expect("the volume closes");
 }
 
-/// Runs a plan with a cut at a point; returns the points between which the change happened.
-fn run(plan: &Plan, cut: Option<u64>) -> (u64, u64) {
+/// Runs a plan with a cut at a point; returns what was noted.
+fn run(plan: &Plan, cut: Option<u64>) -> Noted {
     let world = World::new(plan.seed);
     let third = match plan.change {
         Change::Add { ssd, .. } | Change::Remove { ssd } => ssd,
@@ -140,7 +143,7 @@ fn run(plan: &Plan, cut: Option<u64>) -> (u64, u64) {
     for &with_last in others {
         recover(plan, cut, &disks, &oracle, with_last, rng.next_u64());
     }
-    (noted.begin.get(), noted.end.get())
+    noted
 }
 
 /// The disks after the cut open, hold all required bytes, and continue.
@@ -192,8 +195,12 @@ fn campaign(plan: &Plan, cuts: u64) {
 }
 
 fn cut_often(plan: &Plan, cuts: u64) {
-    let (begin, end) = run(plan, None);
+    let noted = run(plan, None);
+    let (begin, end) = (noted.begin.get(), noted.end.get());
     assert!(end > begin, "{:?}", plan.change);
+    if let Some(reported) = noted.reported.get() {
+        run(plan, Some(reported + 1));
+    }
     let mut rng = Rng::new(plan.seed);
     for i in 0..cuts {
         let (first, len) = (begin + 1, (end + 4 - begin).max(1));
