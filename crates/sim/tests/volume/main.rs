@@ -80,6 +80,7 @@ mod policy_state;
 mod promotions;
 mod recovery_campaign;
 mod recovery_damage;
+mod region;
 mod remote;
 mod removals;
 mod repair_time;
