@@ -13,7 +13,7 @@ use crate::policy::{InCharge, Places};
 use crate::request::Guests;
 use crate::shape::{Piece, Shape};
 use crate::stats::BackgroundStats;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, Result};
 use braid_base::{Bytes, DeviceId, ExtentId, Nanos, NodeId, Op};
 use braid_format::SlotNumber;
 use braid_policy::{ByteRange, Completion, Direction, Flags, Origin, Policy, Request, View, WholeInMemory};
@@ -63,22 +63,6 @@ pub(crate) struct Attempt<'a, D> {
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// Returns an error for a range beyond the end of the volume.
-    #[inline]
-    pub fn check_range(&self, offset: Bytes, len: Bytes) -> Result<()> {
-        let size = self.shape.volume_size;
-        match offset.checked_add(len) {
-            Some(end) if end <= size => Ok(()),
-            _ => Err(Error::new(
-                ErrorKind::Invalid,
-                format!(
-                    "a request for {len} at byte {} reaches beyond the volume's {} bytes",
-                    offset.0, size.0
-                ),
-            )),
-        }
-    }
-
     /// Returns a device of the volume.
     #[inline]
     pub fn member(&self, device: DeviceId) -> &Member<D> {
@@ -116,28 +100,21 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 state: &state,
                 cache: &self.guests.cache,
                 epochs: self.active_epochs(),
-                can_resync: &|| self.can_resync(),
+                can_resync: &|| self.devices.can_resync(),
             },
         };
         decide(&mut **self.policy.borrow_mut(), &view)
     }
 
-    /// Tells the policy about a guest's request. Returns a future if the policy delays the request. A request
-    /// beyond the end of the volume is not told: an error is about to follow. Called only for policies that
-    /// observe requests.
+    /// Tells the policy about a guest's request. Returns the delay of the request that the policy asks for. A
+    /// request beyond the end of the volume is not told: an error is about to follow. Called only for policies
+    /// that observe requests.
     #[inline(never)]
-    pub fn arrived(
-        &self,
-        op: Op,
-        offset: Bytes,
-        len: Bytes,
-        flags: Flags,
-        now: Nanos,
-    ) -> Option<impl Future<Output = ()> + use<R, D>> {
-        let end = offset.checked_add(len).filter(|&end| end <= self.shape.volume_size)?;
+    pub fn arrived(&self, op: Op, offset: Bytes, len: Bytes, flags: Flags, now: Nanos) -> Nanos {
+        let end = offset.checked_add(len).filter(|&end| end <= self.shape.volume_size);
+        let Some(end) = end else { return Nanos::ZERO };
         let request = Request { op, range: ByteRange { start: offset, end }, flags };
-        let delay = self.with_policy_at(now, |policy, view| policy.arrived(&request, view));
-        if delay == Nanos::ZERO { None } else { Some(Box::pin(self.rt.sleep(delay))) }
+        self.with_policy_at(now, |policy, view| policy.arrived(&request, view))
     }
 
     /// Number of guest requests in flight on a device.

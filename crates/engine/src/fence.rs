@@ -35,7 +35,7 @@ pub(crate) mod lease;
 
 use crate::buffer::buffer;
 use crate::core::Core;
-use crate::devices::{Deadline, Member};
+use crate::devices::{Deadline, Devices, Member};
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};
 use braid_base::Nanos;
@@ -109,6 +109,17 @@ pub(crate) fn may_be_open(superblock: &Superblock, noted: Option<Noted>) -> bool
 /// meanwhile.
 pub(crate) fn may_change(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Degraded | ErrorKind::Invalid)
+}
+
+impl<D: Device> Devices<D> {
+    /// True if a superblock copy comes from a later opening, or from a concurrent one.
+    pub fn is_of_another(&self, header: &Header, member: &Member<D>) -> bool {
+        let own = self.superblock();
+        let is_same = header.volume == own.volume && header.device.uuid == member.entry.uuid;
+        let is_newer = header.epoch > own.epoch
+            || header.epoch == own.epoch && (header.owner != own.owner || header.sequence > own.sequence);
+        is_same && is_newer
+    }
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
@@ -192,7 +203,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             if member.read(offset, &buf, deadline).await.is_ok()
                 && let Ok(header) = buf.with_bytes(Header::decode)
             {
-                if self.is_of_another(&header, member) {
+                if self.devices.is_of_another(&header, member) {
                     return Some(header);
                 }
                 if !member.is_shared() {
@@ -207,15 +218,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
     fn activity(&self) -> u64 {
         let guests = self.guests.stats.borrow();
         guests.reads + guests.writes + guests.flushes + guests.discards + self.journal.newest()
-    }
-
-    /// True if a superblock copy comes from a later opening, or from a concurrent one.
-    pub fn is_of_another(&self, header: &Header, member: &Member<D>) -> bool {
-        let own = self.devices.superblock();
-        let is_same = header.volume == own.volume && header.device.uuid == member.entry.uuid;
-        let is_newer = header.epoch > own.epoch
-            || header.epoch == own.epoch && (header.owner != own.owner || header.sequence > own.sequence);
-        is_same && is_newer
     }
 
     fn refuse_taken(&self) -> Result<()> {

@@ -1,6 +1,7 @@
 //! Sizes of a volume, and the arithmetic of ranges within its extents.
 
-use braid_base::{BlockId, Bytes, ExtentId};
+use crate::{Error, ErrorKind};
+use braid_base::{BlockId, Bytes, ExtentId, SECTOR};
 use braid_format::superblock::{Mapping, Superblock};
 use braid_format::{SpanId, layout};
 use std::ops::Range;
@@ -242,6 +243,65 @@ impl Shape {
         let (start, at) = (self.block_size * (block.0 % per_extent), self.block_size * block.0);
         let len = self.end.saturating_sub(at).min(self.block_size);
         Piece { extent: ExtentId((block.0 / per_extent) as u32), range: start..start + len }
+    }
+
+    /// Returns an error for a range beyond the end of the volume.
+    #[inline]
+    pub(crate) fn check_range(&self, offset: Bytes, len: Bytes) -> crate::Result<()> {
+        let size = self.volume_size;
+        match offset.checked_add(len) {
+            Some(end) if end <= size => Ok(()),
+            _ => Err(Error::new(
+                ErrorKind::Invalid,
+                format!(
+                    "a request for {len} at byte {} reaches beyond the volume's {} bytes",
+                    offset.0, size.0
+                ),
+            )),
+        }
+    }
+
+    /// Returns an extent as a piece.
+    pub(crate) fn whole_extent(&self, extent: ExtentId) -> Piece {
+        Piece { extent, range: Bytes::ZERO..self.extent_size }
+    }
+
+    /// Returns the span with a byte of the volume.
+    pub(crate) fn span_at(&self, at: Bytes) -> SpanId {
+        self.span_of(self.extent_of(at))
+    }
+
+    /// Range of the volume of a piece.
+    pub(crate) fn bytes_of_piece(&self, piece: &Piece) -> Range<Bytes> {
+        let start = self.bytes_of(piece.extent).start;
+        start + piece.range.start..start + piece.range.end
+    }
+
+    /// Range of the volume with the sectors that a piece touches.
+    pub(crate) fn sectors_of(&self, piece: &Piece) -> Range<Bytes> {
+        let bytes = self.bytes_of(piece.extent);
+        let (from, to) = (piece.range.start.align_down(SECTOR), piece.range.end.align_up(SECTOR));
+        bytes.start + from..(bytes.start + to).min(bytes.end)
+    }
+
+    /// Iterates over the blocks that a piece touches, each with the touched range of the extent.
+    pub(crate) fn blocks_in(&self, piece: &Piece) -> impl Iterator<Item = (BlockId, Range<Bytes>)> + use<> {
+        let (shape, piece) = (*self, piece.clone());
+        let mut at = piece.range.start;
+        std::iter::from_fn(move || {
+            if at >= piece.range.end {
+                return None;
+            }
+            let end = (at.align_down(shape.block_size) + shape.block_size).min(piece.range.end);
+            let range = at..end;
+            at = end;
+            Some((shape.block_of(piece.extent, range.start), range))
+        })
+    }
+
+    /// Bytes of the image that belong to the volume, in whole extents.
+    pub(crate) fn image_len(&self) -> Bytes {
+        self.extent_size * u64::from(self.extents())
     }
 }
 

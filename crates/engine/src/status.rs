@@ -279,7 +279,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     /// Returns the device of a byte's home; `None` for a byte without a home.
     pub fn home(&self, offset: Bytes) -> Option<DeviceId> {
         let core = &self.core;
-        core.check_range(offset, Bytes(1)).ok()?;
+        core.shape.check_range(offset, Bytes(1)).ok()?;
         let home = core.state.borrow().map.get(core.shape.extent_of(offset)).home;
         (home != SlotNumber::NONE && home != SlotNumber::LOST).then(|| core.locate(home).0.id)
     }
@@ -287,7 +287,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     /// Explains the place of a byte.
     pub fn explain(&self, offset: Bytes) -> Result<Explanation> {
         let core = &self.core;
-        core.check_range(offset, Bytes(1))?;
+        core.shape.check_range(offset, Bytes(1))?;
         let (shape, extent) = (&core.shape, core.shape.extent_of(offset));
         let within = offset % shape.extent_size;
         let (entry, extra) = {

@@ -89,7 +89,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let core = &self.core;
         // Limit of each wait (guests, background work, undecided homes): twice the longest deadline of a
         // request.
-        let last_work = core.longest_silence() * 2;
+        let last_work = core.devices.longest_silence() * 2;
         // Guests first: their requests may need background work.
         let are_out = core.within(last_work, core.guests.gate.shut()).await.is_some();
         core.jobs.stop();
@@ -374,7 +374,10 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
     }
 
     async fn read(&self, offset: Bytes, into: &Buf) -> Result<()> {
-        let admitted = self.core.admit(Op::Read, offset, into.len(), self.flags()).await?;
+        let admitted = self.core.admit(Op::Read, offset, into.len(), self.flags())?;
+        if let Some(delay) = self.core.delay(&admitted) {
+            delay.await;
+        }
         let result = self.core.read(offset, into).await;
         self.ended(&admitted, result, |guests, took| {
             guests.reads += 1;
@@ -385,7 +388,10 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
 
     async fn write(&self, offset: Bytes, from: &Buf, durability: Durability) -> Result<()> {
         let flags = Flags { fua: durability == Durability::Fua, ..self.flags() };
-        let admitted = self.core.admit(Op::Write, offset, from.len(), flags).await?;
+        let admitted = self.core.admit(Op::Write, offset, from.len(), flags)?;
+        if let Some(delay) = self.core.delay(&admitted) {
+            delay.await;
+        }
         let result = self.core.write(offset, from, durability).await;
         self.ended(&admitted, result, |guests, took| {
             guests.writes += 1;
@@ -395,7 +401,10 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
     }
 
     async fn flush(&self) -> Result<()> {
-        let admitted = self.core.admit(Op::Flush, Bytes::ZERO, Bytes::ZERO, self.flags()).await?;
+        let admitted = self.core.admit(Op::Flush, Bytes::ZERO, Bytes::ZERO, self.flags())?;
+        if let Some(delay) = self.core.delay(&admitted) {
+            delay.await;
+        }
         let result = self.core.flush_for_guest().await;
         self.ended(&admitted, result, |guests, took| {
             guests.flushes += 1;
@@ -404,7 +413,10 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
     }
 
     async fn discard(&self, offset: Bytes, len: Bytes) -> Result<()> {
-        let admitted = self.core.admit(Op::Discard, offset, len, self.flags()).await?;
+        let admitted = self.core.admit(Op::Discard, offset, len, self.flags())?;
+        if let Some(delay) = self.core.delay(&admitted) {
+            delay.await;
+        }
         let result = self.core.discard(offset, len).await;
         self.ended(&admitted, result, |guests, _| guests.discards += 1)
     }
@@ -423,13 +435,16 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
         let op = if zeroing == Zeroing::MayDiscard { Op::Discard } else { Op::Write };
         let fua = durability == Durability::Fua;
         let flags = Flags { fua, zeros: op == Op::Write, ..self.flags() };
-        let admitted = self.core.admit(op, offset, len, flags).await?;
+        let admitted = self.core.admit(op, offset, len, flags)?;
+        if let Some(delay) = self.core.delay(&admitted) {
+            delay.await;
+        }
         let result = self.core.zero(offset, len, zeroing, durability).await;
         self.ended(&admitted, result, |guests, _| guests.discards += 1)
     }
 
     async fn prefetch(&self, offset: Bytes, len: Bytes) -> Result<()> {
-        self.core.check_range(offset, len)?;
+        self.core.shape.check_range(offset, len)?;
         for piece in self.core.shape.pieces(offset, len) {
             self.core.prefetch(&piece).await?;
         }

@@ -6,6 +6,7 @@
 //! record therefore begins empty.
 
 use crate::core::Core;
+use crate::devices::Devices;
 use crate::journal::images;
 use crate::{Error, Result};
 use braid_base::{Bytes, DeviceId};
@@ -13,14 +14,16 @@ use braid_format::SpanId;
 use braid_format::superblock::RegionKind;
 use braid_runtime::{Device, Runtime};
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<D: Device> Devices<D> {
     /// True if a device is a cache before an adopted disk: neither the disk nor the record.
     pub fn is_cache_of_adopted(&self, device: DeviceId) -> bool {
-        let superblock = self.devices.superblock();
+        let superblock = self.superblock();
         let record = superblock.region(RegionKind::DirtySpans, 0).map(|region| region.device);
         superblock.adopted().is_some_and(|disk| disk != device) && record != Some(device)
     }
+}
 
+impl<R: Runtime, D: Device> Core<R, D> {
     /// True if no needed data lies on such a device alone. A journal on the device is not needed if the
     /// record can take over, and if the journal describes no other cache.
     pub fn adopted_survives(&self, device: DeviceId) -> bool {
@@ -46,7 +49,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Returns the location for the journal if the SSD with the journal, before an adopted disk, has failed.
     pub fn journal_after_loss(&self) -> Option<(DeviceId, Bytes)> {
         let (1, Some(device)) = (self.shape.copies, self.journal.device()) else { return None };
-        match self.is_cache_of_adopted(device) && !self.member(device).is_written() {
+        match self.devices.is_cache_of_adopted(device) && !self.member(device).is_written() {
             true => self.journal_elsewhere(device),
             false => None,
         }

@@ -180,7 +180,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Takes a slot for the extent on an allowed device: devices that are not avoided first, then by most
     /// free slots.
     ///
-    /// Without a free slot, waits for discards (at most [`Core::longest_silence`]), commits, or writes a
+    /// Without a free slot, waits for discards (at most `Devices::longest_silence`), commits, or writes a
     /// checkpoint, if any of them may free slots, and tries again.
     async fn allocate_anywhere(
         &self,
@@ -200,7 +200,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             if self.release_trims() {
                 continue;
             }
-            if self.state.borrow().trimming() > 0 && waited < self.longest_silence() {
+            if self.state.borrow().trimming() > 0 && waited < self.devices.longest_silence() {
                 self.rt.sleep(WAIT_FOR_TRIM).await;
                 waited += WAIT_FOR_TRIM;
                 continue;

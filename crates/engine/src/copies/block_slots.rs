@@ -127,7 +127,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let Some(_room) = self.reserve_for_clean(1) else { return false };
         let Some(victim) = self.with_policy(|policy, view| policy.evict(device, view)) else { return false };
         let extent = self.shape.range_of(victim).extent;
-        if self.blocks_of(piece).any(|(block, _)| block == victim) {
+        if self.shape.blocks_in(piece).any(|(block, _)| block == victim) {
             return false;
         }
         // A task may be reading the victim: without the lock the copy stays.

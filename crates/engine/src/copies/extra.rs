@@ -52,7 +52,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let member = self.locate(first.slot).0;
         let is_durable =
             |(block, place)| self.state.borrow().durable_extra(block) == Some(Extra { place, ..*first });
-        let mut placed = self.blocks_of(piece).map(|(block, _)| block).zip(first.place..);
+        let mut placed = self.shape.blocks_in(piece).map(|(block, _)| block).zip(first.place..);
         match member.has_lost_writes() && !placed.all(is_durable) {
             true => Err(self.unproved(piece.extent, member)),
             false => Ok(()),
@@ -209,7 +209,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let state = self.state.borrow();
             let changed = self.padded(piece, state.map.get(piece.extent).valid);
             state.map.has_extras(piece.extent)
-                && state.has_clean_extra(self.blocks_of(&changed).map(|(b, _)| b))
+                && state.has_clean_extra(self.shape.blocks_in(&changed).map(|(b, _)| b))
         };
         if !has_clean || planted(Bug::ExtraIntentSkipped) {
             return Ok(None);
@@ -232,7 +232,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if !self.state.borrow().map.has_extras(piece.extent) || planted(Bug::EdgesOfExtrasKept) {
             return Ok(());
         }
-        for (block, range) in self.blocks_of(piece) {
+        for (block, range) in self.shape.blocks_in(piece) {
             let Some(extra) = self.state.borrow().extras.get(block) else { continue };
             if range == self.shape.range_of(block).range {
                 continue;
@@ -261,7 +261,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let extra = state.extras.get(block).filter(|extra| extra.dirty);
             extra.is_some_and(|extra| self.locate(extra.slot).0.holds_up())
         };
-        state.map.has_extras(piece.extent) && self.blocks_of(piece).any(is_held_up)
+        state.map.has_extras(piece.extent) && self.shape.blocks_in(piece).any(is_held_up)
     }
 
     /// Drops the extra copies of all blocks that a range covers whole. The home's parts must become invalid
@@ -270,7 +270,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if !self.state.borrow().map.has_extras(piece.extent) || planted(Bug::DiscardKeepsExtras) {
             return;
         }
-        for (block, range) in self.blocks_of(piece) {
+        for (block, range) in self.shape.blocks_in(piece) {
             if range == self.shape.range_of(block).range {
                 self.drop_extra(block);
             }
@@ -303,21 +303,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if now != before {
             self.policy.borrow_mut().extra_changed(block, before, now);
         }
-    }
-
-    /// Iterates over the blocks that a piece touches, each with the touched range of the extent.
-    pub fn blocks_of(&self, piece: &Piece) -> impl Iterator<Item = (BlockId, Range<Bytes>)> + use<R, D> {
-        let (shape, piece) = (self.shape, piece.clone());
-        let mut at = piece.range.start;
-        std::iter::from_fn(move || {
-            if at >= piece.range.end {
-                return None;
-            }
-            let end = (at.align_down(shape.block_size) + shape.block_size).min(piece.range.end);
-            let range = at..end;
-            at = end;
-            Some((shape.block_of(piece.extent, range.start), range))
-        })
     }
 
     /// True if all of a range is valid at the home. Zeros need no extra copy.

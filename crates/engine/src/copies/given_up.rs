@@ -13,13 +13,19 @@
 
 use crate::buffer::buffer;
 use crate::core::Core;
-use crate::devices::{Deadline, Member};
+use crate::devices::{Deadline, Devices, Member};
 use braid_base::DeviceId;
 use braid_format::layout::superblock_offsets;
 use braid_format::superblock::{self, DeviceState, Header};
 use braid_runtime::{Device, Runtime};
 use std::collections::BTreeSet;
 use std::io;
+
+impl<D: Device> Devices<D> {
+    fn is_own(&self, header: &Header, member: &Member<D>) -> bool {
+        header.volume == self.superblock().volume && header.device.uuid == member.entry.uuid
+    }
+}
 
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Background task: marks failed devices until the volume closes.
@@ -69,8 +75,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
             member.read(offset, &buf, Deadline::Brief).await?;
             // A damaged superblock copy is left alone, and so is the copy of another opening.
             let is_marked = buf.with_bytes_mut(|bytes| {
-                let is_own =
-                    |header: Header| self.is_own(&header, member) && !self.is_of_another(&header, member);
+                let is_own = |header: Header| {
+                    self.devices.is_own(&header, member) && !self.devices.is_of_another(&header, member)
+                };
                 Header::decode(bytes).is_ok_and(is_own) && Header::mark_given_up(bytes).is_ok()
             });
             if is_marked {
@@ -79,9 +86,5 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
         }
         member.flush_mark().await
-    }
-
-    fn is_own(&self, header: &Header, member: &Member<D>) -> bool {
-        header.volume == self.devices.superblock().volume && header.device.uuid == member.entry.uuid
     }
 }

@@ -2,7 +2,7 @@
 //! state.
 
 use crate::core::Core;
-use crate::devices::{Member, NeededTable, SuperblockWrite, number_next, write_superblocks};
+use crate::devices::{Devices, Member, NeededTable, SuperblockWrite, number_next, write_superblocks};
 use crate::epochs::Epochs;
 use crate::map::has_moved_home;
 use crate::planted::{Bug, planted};
@@ -12,6 +12,14 @@ use braid_format::SlotNumber;
 use braid_format::superblock::{DeviceState, Role, Superblock};
 use braid_runtime::{Device, Mode, Runtime, join_all};
 use std::collections::BTreeSet;
+
+impl<D: Device> Devices<D> {
+    /// True if the superblocks hold the states of all devices.
+    #[inline]
+    pub fn are_states_recorded(&self) -> bool {
+        self.states_recorded.get() == self.states_changed.get()
+    }
+}
 
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Excludes a device that could not keep its writes, if all its data is elsewhere. The survivors have
@@ -52,7 +60,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Updates whether the pending log is in doubt. The log's writes may be lost while a device with a failed
     /// flush is in use, and until the superblocks name such a device as failed.
     fn doubt_log(&self) {
-        let is_used = |member: &&Member<D>| member.is_written() || !self.are_states_recorded();
+        let is_used = |member: &&Member<D>| member.is_written() || !self.devices.are_states_recorded();
         let doubted = self.devices.iter().filter(is_used).any(Member::has_lost_writes);
         self.state.borrow_mut().doubt_log(doubted);
     }
@@ -119,7 +127,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return false;
         }
         if self.shape.copies < 2 {
-            return self.is_cache_of_adopted(device) && self.adopted_survives(device);
+            return self.devices.is_cache_of_adopted(device) && self.adopted_survives(device);
         }
         // A void ring is in use until the superblocks say *void*.
         let rings = self.rings_of(&self.devices.superblock());
@@ -211,21 +219,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// depends on a state.
     #[inline]
     pub async fn record_states(&self) -> Result<()> {
-        if self.are_states_recorded() {
+        if self.devices.are_states_recorded() {
             return Ok(());
         }
         Box::pin(self.record_states_now()).await
     }
 
-    /// True if the superblocks hold the states of all devices.
-    #[inline]
-    pub fn are_states_recorded(&self) -> bool {
-        self.devices.states_recorded.get() == self.devices.states_changed.get()
-    }
-
     async fn record_states_now(&self) -> Result<()> {
         let _alone = self.devices.writer.acquire(1).await;
-        match self.are_states_recorded() {
+        match self.devices.are_states_recorded() {
             true => Ok(()),
             false => self.write_superblock().await,
         }

@@ -137,7 +137,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let is_named = durable.home == slot || durable.second == slot;
         let piece = Piece { extent, range: range.clone() };
         let is_newest = !state.map.has_extras(extent)
-            || self.blocks_of(&piece).all(|(block, _)| !state.was_written_back(block));
+            || self.shape.blocks_in(&piece).all(|(block, _)| !state.was_written_back(block));
         if is_named && durable.valid & parts == parts && is_newest {
             Ok(())
         } else {
@@ -395,7 +395,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Range of the volume that a write changes on a device, padding included.
     fn written_by(&self, piece: &Piece, valid: u16) -> Range<Bytes> {
-        self.bytes_of_piece(&self.padded(piece, valid))
+        self.shape.bytes_of_piece(&self.padded(piece, valid))
     }
 
     /// Range of the volume that a write changes, in whole blocks.

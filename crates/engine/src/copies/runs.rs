@@ -38,7 +38,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// count.
     pub(super) fn runs_of(&self, piece: &Piece) -> (Vec<BlockRun>, bool) {
         let (mut runs, mut is_all) = (Vec::new(), true);
-        for (block, range) in self.blocks_of(piece) {
+        for (block, range) in self.shape.blocks_in(piece) {
             let state = self.state.borrow();
             let Some(extra) = state.extras.get(block) else { continue };
             if !self.counts(&state, block, &extra) {
@@ -56,7 +56,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// slots for the rest. None without room, or if an existing copy must not become dirty because the copy
     /// and its bytes around the piece may be lost.
     pub(super) fn place_dirty(&self, piece: &Piece, device: DeviceId) -> Option<Vec<BlockRun>> {
-        let blocks: Vec<(BlockId, Range<Bytes>)> = self.blocks_of(piece).collect();
+        let blocks: Vec<(BlockId, Range<Bytes>)> = self.shape.blocks_in(piece).collect();
         let (mut runs, mut at) = (Vec::new(), 0);
         while at < blocks.len() {
             let known = self.state.borrow().extras.get(blocks[at].0);
@@ -87,7 +87,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let is_wanted = |(block, range): &(BlockId, Range<Bytes>)| {
             *range == self.shape.range_of(*block).range && self.is_written(piece, range)
         };
-        let blocks: Vec<(BlockId, Range<Bytes>)> = self.blocks_of(piece).filter(is_wanted).collect();
+        let blocks: Vec<(BlockId, Range<Bytes>)> = self.shape.blocks_in(piece).filter(is_wanted).collect();
         let (mut runs, mut rooms, mut at) = (Vec::new(), Vec::new(), 0);
         while at < blocks.len() {
             let lacking = self.lacking(&blocks[at..]);
@@ -138,18 +138,20 @@ impl<R: Runtime, D: Device> Core<R, D> {
         run: &BlockRun,
     ) -> impl Iterator<Item = (BlockId, SlotNumber, u16)> + use<R, D> {
         let slot = run.slot;
-        self.blocks_of(&run.piece).zip(run.place..).map(move |((block, _), place)| (block, slot, place))
+        self.shape.blocks_in(&run.piece).zip(run.place..).map(move |((block, _), place)| (block, slot, place))
     }
 
     /// True if a block of the run has a dirty extra copy.
     pub(super) fn is_dirty(&self, run: &BlockRun) -> bool {
         let state = self.state.borrow();
-        self.blocks_of(&run.piece).any(|(block, _)| state.extras.get(block).is_some_and(|extra| extra.dirty))
+        self.shape
+            .blocks_in(&run.piece)
+            .any(|(block, _)| state.extras.get(block).is_some_and(|extra| extra.dirty))
     }
 
     /// True if the run covers all its blocks whole.
     pub(super) fn covers_blocks(&self, run: &BlockRun) -> bool {
-        self.blocks_of(&run.piece).all(|(block, range)| range == self.shape.range_of(block).range)
+        self.shape.blocks_in(&run.piece).all(|(block, range)| range == self.shape.range_of(block).range)
     }
 
     /// Frees the block slots taken for new runs.

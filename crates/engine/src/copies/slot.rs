@@ -3,13 +3,19 @@
 use crate::core::Core;
 use crate::devices::{Deadline, Member};
 use crate::planted::{Bug, planted};
-use crate::shape::Piece;
+use crate::shape::{Piece, Shape};
 use crate::{Error, ErrorKind, Result};
 use braid_base::Bytes;
 use braid_format::SlotNumber;
 use braid_policy::Origin;
 use braid_runtime::{Arena, Buf, Device, Runtime};
 use std::ops::Range;
+
+impl Shape {
+    fn is_valid(&self, at: Bytes, valid: u16) -> bool {
+        valid >> (at / self.part_size) & 1 == 1
+    }
+}
 
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Reads a range of a slot without another copy. After an error a late device may still fill `into`, so
@@ -49,12 +55,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Waits for a buffer of an arena whose holders wait for devices.
     ///
     /// # Errors
-    /// `Io` after [`Core::longest_silence`]: late requests may hold all buffers.
+    /// `Io` after `Devices::longest_silence`: late requests may hold all buffers.
     pub async fn buffer(&self, arena: &Arena, len: Bytes) -> Result<Buf> {
         if let Some(buf) = arena.try_alloc(len) {
             return Ok(buf);
         }
-        let limit = self.longest_silence();
+        let limit = self.devices.longest_silence();
         let buf = self.within(limit, arena.alloc(len)).await;
         buf.ok_or_else(|| {
             let late = self.refuse_late().err();
@@ -152,7 +158,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             // The last edge comes first: `read_edge` may overwrite the start of the buffer.
             for edge in [range.end, range.start].into_iter().filter(|e| !e.is_aligned(align)) {
                 let block = edge.align_down(align);
-                if (at..end).contains(&block) && self.is_valid(block, valid) {
+                if (at..end).contains(&block) && self.shape.is_valid(block, valid) {
                     let part = bounce.slice(block - at..block - at + align);
                     self.read_edge(member, start + block, &bounce, &part, origin, deadline).await?;
                 }
@@ -206,15 +212,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Returns the range to be zeroed at an edge: the part with `inside` if the part is not valid, else an
     /// empty range.
     fn pad(&self, edge: Bytes, inside: Bytes, valid: u16) -> Range<Bytes> {
-        if self.is_valid(inside, valid) || planted(Bug::PaddingForgotten) {
+        if self.shape.is_valid(inside, valid) || planted(Bug::PaddingForgotten) {
             return edge..edge;
         }
         let part = inside.align_down(self.shape.part_size);
         part..part + self.shape.part_size
-    }
-
-    fn is_valid(&self, at: Bytes, valid: u16) -> bool {
-        valid >> (at / self.shape.part_size) & 1 == 1
     }
 
     /// Length of the largest bounce buffer.

@@ -10,7 +10,7 @@ use crate::copies::Mover;
 use crate::core::Core;
 use crate::devices::{Deadline, Member};
 use crate::planted::{Bug, planted};
-use crate::shape::Piece;
+use crate::shape::{Piece, Shape};
 use crate::{Error, Result};
 use braid_base::{BlockId, Bytes, ExtentId, KIB, MIB, Nanos, Op};
 use braid_format::map_page::Entry;
@@ -34,12 +34,21 @@ pub(crate) enum OnBadPlace {
     GoOn,
 }
 
+impl Shape {
+    /// Range of the volume decided together with a piece, within the piece's extent.
+    fn undecided_around(&self, piece: &Piece) -> Range<Bytes> {
+        let (bytes, step) = (self.bytes_of(piece.extent), STEP.max(self.part_size));
+        let (from, to) = (piece.range.start.align_down(step), piece.range.end.align_up(step));
+        bytes.start + from..(bytes.start + to).min(bytes.end)
+    }
+}
+
 impl<R: Runtime, D: Device> Core<R, D> {
     /// True if any of a piece and its surroundings is undecided.
     #[inline]
     pub fn is_undecided(&self, piece: &Piece) -> bool {
         let state = self.state.borrow();
-        state.behind.any_undecided() && state.behind.is_undecided(&self.undecided_around(piece))
+        state.behind.any_undecided() && state.behind.is_undecided(&self.shape.undecided_around(piece))
     }
 
     /// True if a read of a piece must wait: until the range is decided, or until the journal says which copy
@@ -48,11 +57,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
     pub fn must_decide(&self, piece: &Piece) -> bool {
         let behind = &self.state.borrow().behind;
         behind.any_behind()
-            && (behind.is_undecided(&self.undecided_around(piece))
+            && (behind.is_undecided(&self.shape.undecided_around(piece))
                 // While the volume closes, no flush promises the bytes read.
                 || !self.jobs.are_ending()
                     && behind.is_unrecorded(self.shape.span_of(piece.extent))
-                    && behind.ranges().intersects(&self.bytes_of_piece(piece)))
+                    && behind.ranges().intersects(&self.shape.bytes_of_piece(piece)))
     }
 
     /// Makes both copies of a piece and its surroundings equal before a guest's request. If the second copy
@@ -63,8 +72,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// `Io` if neither copy can be read, unless the request overwrites the bytes; if a device fails
     /// meanwhile; while the volume closes.
     pub async fn decide(self: &Rc<Self>, piece: &Piece, request: Op) -> Result<()> {
-        let (span, around) = (self.shape.span_of(piece.extent), self.undecided_around(piece));
-        let sectors = self.sectors_of(piece);
+        let (span, around) = (self.shape.span_of(piece.extent), self.shape.undecided_around(piece));
+        let sectors = self.shape.sectors_of(piece);
         let Some(_job) = self.jobs.begin_for_guest() else {
             return if self.is_left_undecided(&sectors) { Err(Error::closing()) } else { Ok(()) };
         };
@@ -75,7 +84,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 && self.make_alike(&around, OnBadPlace::Fail).await == Ok(true);
             if !is_alike && self.is_left_undecided(&sectors) {
                 // Only the requested sectors: the rest waits until the devices answer.
-                let is_overwritten = request != Op::Read && sectors == self.bytes_of_piece(piece);
+                let is_overwritten = request != Op::Read && sectors == self.shape.bytes_of_piece(piece);
                 self.decide_sectors(piece, &sectors, is_overwritten).await?;
                 self.state.borrow_mut().behind.end_undecided_in(span, &sectors);
             }
@@ -124,7 +133,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Waits while a condition on a device holds, for at most [`Core::longest_silence`]. By then the device
+    /// Waits while a condition on a device holds, for at most `Devices::longest_silence`. By then the device
     /// has answered, or was excluded.
     async fn wait_while(&self, is_so: impl Fn() -> bool) {
         let over = async {
@@ -132,7 +141,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 self.rt.sleep(Deadline::WARMTH).await;
             }
         };
-        let _in_time = self.within(self.longest_silence(), over).await;
+        let _in_time = self.within(self.devices.longest_silence(), over).await;
     }
 
     /// Copies the undecided bytes in a range of an extent. Returns false if some remain undecided.
@@ -286,25 +295,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.shape.extents_of(self.shape.span_of(extent)).any(lacks)
     }
 
-    /// Range of the volume decided together with a piece, within the piece's extent.
-    fn undecided_around(&self, piece: &Piece) -> Range<Bytes> {
-        let (bytes, step) = (self.shape.bytes_of(piece.extent), STEP.max(self.shape.part_size));
-        let (from, to) = (piece.range.start.align_down(step), piece.range.end.align_up(step));
-        bytes.start + from..(bytes.start + to).min(bytes.end)
-    }
-
-    /// Range of the volume with the sectors that a piece touches.
-    fn sectors_of(&self, piece: &Piece) -> Range<Bytes> {
-        let bytes = self.shape.bytes_of(piece.extent);
-        let (from, to) = (piece.range.start.align_down(SECTOR), piece.range.end.align_up(SECTOR));
-        bytes.start + from..(bytes.start + to).min(bytes.end)
-    }
-
-    pub(super) fn bytes_of_piece(&self, piece: &Piece) -> Range<Bytes> {
-        let start = self.shape.bytes_of(piece.extent).start;
-        start + piece.range.start..start + piece.range.end
-    }
-
     /// Makes an undecided piece equal: with the home's bytes, or with the second copy's bytes if the home
     /// cannot be read. The caller holds the extent's exclusive lock.
     pub async fn copy_undecided(
@@ -438,7 +428,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     pub(super) fn forget_undecided_extras(&self, extent: ExtentId) {
         let is_undecided = |block: &BlockId| {
             let state = self.state.borrow();
-            let range = self.bytes_of_piece(&self.shape.range_of(*block));
+            let range = self.shape.bytes_of_piece(&self.shape.range_of(*block));
             state.extras.get(*block).is_some_and(|extra| !extra.dirty) && state.behind.is_undecided(&range)
         };
         let any = {

@@ -27,7 +27,7 @@
 //! change.
 
 use crate::core::Core;
-use crate::devices::{Deadline, LARGEST_ALIGNMENT, Member, TICK, Watch, finish_abandoned, within};
+use crate::devices::{Deadline, Devices, LARGEST_ALIGNMENT, Member, TICK, Watch, finish_abandoned, within};
 use crate::{Error, ErrorKind};
 use braid_base::{Bytes, DeviceId, ExtentId, Nanos};
 use braid_format::layout::superblock_offsets;
@@ -39,6 +39,14 @@ use std::rc::Rc;
 
 /// An odd number with scattered multiples (Knuth).
 const SCATTER: u64 = 0x9E37_79B9_7F4A_7C15;
+
+impl<D: Device> Devices<D> {
+    /// Time after which every device has answered or counts as silent.
+    pub fn longest_silence(&self) -> Nanos {
+        let repair_time = self.iter().map(Member::repair_time).max();
+        Deadline::LONGEST + repair_time.unwrap_or(Nanos::ZERO)
+    }
+}
 
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Starts the watchdog, until [`Core::end_watch`].
@@ -209,12 +217,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
             member.set_state(DeviceState::Active);
             tracing::info!(device = %self.describe(member.id), "device is as fast as before again");
         }
-    }
-
-    /// Time after which every device has answered or counts as silent.
-    pub fn longest_silence(&self) -> Nanos {
-        let repair_time = self.devices.iter().map(Member::repair_time).max();
-        Deadline::LONGEST + repair_time.unwrap_or(Nanos::ZERO)
     }
 
     /// Like the function [`within`], with the volume's runtime.

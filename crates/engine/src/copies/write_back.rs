@@ -19,7 +19,7 @@ use crate::copies::Mover;
 use crate::core::Core;
 use crate::devices::Deadline;
 use crate::planted::{Bug, planted};
-use crate::shape::Piece;
+use crate::shape::{Piece, Shape};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{BlockId, Bytes, DeviceClass, DeviceId, ExtentId};
 use braid_format::SlotNumber;
@@ -82,6 +82,13 @@ impl Dirty {
     }
 }
 
+impl Shape {
+    fn in_extents<'a>(&self, blocks: &'a [BlockId]) -> impl Iterator<Item = &'a [BlockId]> + use<'a> {
+        let shape = *self;
+        blocks.chunk_by(move |&a, &b| shape.range_of(a).extent == shape.range_of(b).extent)
+    }
+}
+
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Copies the dirty ones of the given blocks to their home. The blocks must be one group of
     /// [`Core::to_write_back`]. Afterwards their extra copies are clean, unless a guest has written
@@ -92,7 +99,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     pub async fn write_back(self: &Rc<Self>, blocks: &[BlockId], mover: Mover) -> Result<()> {
         let _permit = self.write_backs.permits.acquire(1).await;
         let _only = self.keep_others_back(blocks).await;
-        let all: Vec<Dirty> = self.in_extents(blocks).filter_map(|blocks| self.dirty_of(blocks)).collect();
+        let all: Vec<Dirty> =
+            self.shape.in_extents(blocks).filter_map(|blocks| self.dirty_of(blocks)).collect();
         let Some(first) = all.first() else { return Ok(()) };
         self.refuse_late_sources(&all)?;
         let device = self.device_of(first.entry.home);
@@ -153,17 +161,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
     async fn keep_others_back(&self, blocks: &[BlockId]) -> Vec<RangeGuard> {
         let mut guards = Vec::new();
         // Locks are taken in order of address, so no two tasks wait for each other.
-        for blocks in self.in_extents(blocks) {
+        for blocks in self.shape.in_extents(blocks) {
             let extent = self.shape.range_of(blocks[0]).extent;
             let whole = Bytes::ZERO..self.shape.extent_size;
             guards.push(self.write_backs.extents.lock(extent.0, whole).await);
         }
         guards
-    }
-
-    fn in_extents<'a>(&self, blocks: &'a [BlockId]) -> impl Iterator<Item = &'a [BlockId]> + use<'a, R, D> {
-        let shape = self.shape;
-        blocks.chunk_by(move |&a, &b| shape.range_of(a).extent == shape.range_of(b).extent)
     }
 
     async fn write_back_locked(self: &Rc<Self>, wanted: &Dirty, bytes: Buf, mover: Mover) -> Result<()> {
@@ -346,7 +349,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     pub async fn demote(self: &Rc<Self>, blocks: &[BlockId], mover: Mover) -> Result<()> {
         for blocks in self.to_write_back(blocks) {
             self.write_back(blocks, mover).await?;
-            for blocks in self.in_extents(blocks) {
+            for blocks in self.shape.in_extents(blocks) {
                 let _room = self.reserve(blocks.len()).await?;
                 let extent = self.shape.range_of(blocks[0]).extent;
                 let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;

@@ -3,7 +3,7 @@
 use super::Member;
 use braid_base::DeviceId;
 use braid_format::superblock::{DirtyBlocks, Region, Superblock};
-use braid_runtime::{Event, Semaphore};
+use braid_runtime::{Device, Event, Semaphore};
 use std::cell::{Cell, OnceCell, Ref, RefCell};
 use std::ops::Index;
 
@@ -113,6 +113,13 @@ impl<D> Devices<D> {
         self.iter().take(1).for_each(|first| member.requests.count_with(&first.requests));
         let taken = place.set(member).is_err();
         assert!(!taken, "a new device gets a place of its own");
+    }
+}
+
+impl<D: Device> Devices<D> {
+    /// True if a resync is possible: at least two devices accept writes.
+    pub fn can_resync(&self) -> bool {
+        self.iter().filter(|member| member.is_written()).nth(1).is_some()
     }
 }
 

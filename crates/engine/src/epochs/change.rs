@@ -5,7 +5,7 @@ use super::{Captured, Epochs, Stage, len};
 use crate::Result;
 use crate::core::Core;
 use crate::planted::{Bug, planted};
-use crate::shape::Piece;
+use crate::shape::{Piece, Shape};
 use braid_base::Bytes;
 use braid_policy::Origin;
 use braid_runtime::{Buf, Device, Runtime};
@@ -27,6 +27,13 @@ impl Drop for AdmittedChange<'_> {
     }
 }
 
+impl Shape {
+    /// Padding of a change, in bytes: blocks and parts around the change that become valid.
+    fn around_change(&self) -> Bytes {
+        self.part_size * 2
+    }
+}
+
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Longest change, in bytes, that is admitted as a whole. Longer changes are cut, but never below one
     /// extent. If the image lacks nothing, any change is admitted. One change, with its padding, must
@@ -34,13 +41,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     pub fn longest_change(&self) -> Bytes {
         let Some(epochs) = self.active_epochs() else { return Bytes(u64::MAX) };
         let bound = self.with_policy(|policy, view| policy.longest_change(view));
-        let most = (epochs.place.capacity() / 4).min(bound.saturating_sub(self.around_change()));
+        let most = (epochs.place.capacity() / 4).min(bound.saturating_sub(self.shape.around_change()));
         most.align_down(self.shape.extent_size).max(self.shape.extent_size)
-    }
-
-    /// Padding of a change, in bytes: blocks and parts around the change that become valid.
-    fn around_change(&self) -> Bytes {
-        self.shape.part_size * 2
     }
 
     /// Admits a guest's change of `len` bytes: waits until no epoch is about to end, and until the image
@@ -48,7 +50,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// `None` if no epochs are kept. The caller holds no lock.
     pub async fn admit_change(&self, len: Bytes) -> Option<AdmittedChange<'_>> {
         let epochs = self.active_epochs()?;
-        let len = len + self.around_change();
+        let len = len + self.shape.around_change();
         let may_begin = || {
             // Until all missing ranges are known, no epoch can end in time: guests would wait for a
             // comparison of the whole volume.

@@ -19,7 +19,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     pub(super) async fn examine(self: &Rc<Self>, epochs: &Epochs) -> Result<()> {
         let mut at = Bytes::ZERO;
         loop {
-            let next = epochs.next_of(|lacks| &lacks.unknown, &(at..self.image_len()));
+            let next = epochs.next_of(|lacks| &lacks.unknown, &(at..self.shape.image_len()));
             let Some(range) = next else { return Ok(()) };
             if self.jobs.are_ending() || !self.member(epochs.device()).is_current() {
                 return Ok(());

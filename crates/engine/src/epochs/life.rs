@@ -96,7 +96,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// an image without other writers. The comparison itself waits for writers with an extent's lock. This
     /// method waits for all other jobs.
     pub(super) async fn begin_epochs(&self, epochs: &Epochs) {
-        epochs.lacks.borrow_mut().unknown.insert(Bytes::ZERO..self.image_len());
+        epochs.lacks.borrow_mut().unknown.insert(Bytes::ZERO..self.shape.image_len());
         epochs.stage.set(Stage::Void);
         epochs.active.set(true);
         self.state.borrow_mut().behind.end_undecided();

@@ -116,7 +116,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         };
         let index = match adopted {
             Some(adopted) => adopted.index,
-            None => Index::read(member, &epochs.place, page.run, self.image_len()).await?,
+            None => Index::read(member, &epochs.place, page.run, self.shape.image_len()).await?,
         };
         let with = |index| {
             let lost = self.state.borrow().map.lost();

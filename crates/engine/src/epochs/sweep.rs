@@ -73,7 +73,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let workers = (0..at_once).map(|_| self.sweep_until(epochs, until, &passed, &unreadable, &done));
         join_all(workers).await.into_iter().collect::<Result<()>>()?;
         let done: Vec<Done> = done.into_inner();
-        if done.is_empty() && passed.get() >= self.image_len() {
+        if done.is_empty() && passed.get() >= self.shape.image_len() {
             // All remaining ranges were changed by guests: the next epoch has these ranges.
             epochs.swept.set(epoch);
         }
@@ -106,7 +106,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         unreadable: &Cell<bool>,
         done: &RefCell<Vec<Done>>,
     ) -> Result<()> {
-        let end = self.image_len();
+        let end = self.shape.image_len();
         let member = self.member(epochs.device());
         let is_late = || self.rt.now() >= until || unreadable.get() || self.journal.commits.have_failed();
         let is_over = || epochs.writing.get() || is_late() || !member.is_current();

@@ -120,18 +120,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Bytes of the image that belong to the volume, in whole extents.
-    pub(super) fn image_len(&self) -> Bytes {
-        self.shape.extent_size * u64::from(self.shape.extents())
-    }
-
     async fn keep_image(self: &Rc<Self>, epochs: &Epochs) -> Result<()> {
         if self.leave_home_of_image(epochs).await? {
             return Ok(());
         }
         self.read_unreadable(epochs).await?;
         if epochs.unsettled.take() {
-            self.settle_image(epochs, iter::once(Bytes::ZERO..self.image_len()));
+            self.settle_image(epochs, iter::once(Bytes::ZERO..self.shape.image_len()));
         }
         let unknown = epochs.lacks.borrow().unknown.total();
         if unknown > Bytes::ZERO {
@@ -139,7 +134,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             if self.leave_home_of_image(epochs).await? {
                 return Ok(());
             }
-            self.settle_image(epochs, iter::once(Bytes::ZERO..self.image_len()));
+            self.settle_image(epochs, iter::once(Bytes::ZERO..self.shape.image_len()));
             // Each pass has less work than the pass before, unless guests are as fast as the disk.
             epochs.outrun.set(epochs.lacks.borrow().unknown.total() > unknown / 2);
             epochs.event.notify();
@@ -370,7 +365,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Reads frozen ranges in the order of addresses; several such tasks share `next`.
     async fn capture_frozen(self: &Rc<Self>, epochs: &Epochs, next: &Cell<Bytes>) -> Result<()> {
         loop {
-            let part = epochs.next_of(|lacks| &lacks.frozen, &(next.get()..self.image_len()));
+            let part = epochs.next_of(|lacks| &lacks.frozen, &(next.get()..self.shape.image_len()));
             let Some(part) = part.filter(|_| epochs.unreadable.borrow().is_none()) else { return Ok(()) };
             let extent = self.shape.extent_of(part.start);
             let most = (part.start + self.bounce_limit() / 2).min(self.shape.bytes_of(extent).end);

@@ -72,7 +72,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         for of_device in pages.chunk_by(|one, next| one.device == next.device) {
             let device = of_device[0].device;
             let seal = self.member(device).entry.uuid;
-            for group in of_device.chunks(self.most_in_area().min(GROUP)) {
+            for group in of_device.chunks(self.devices.most_in_area().min(GROUP)) {
                 loop {
                     let images = cache_images(&self.devices.superblock(), device);
                     if images.len() == 1 {
@@ -96,7 +96,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Ok(());
         }
         let (places, areas): (Vec<u32>, _) =
-            ((0..pages as u32).collect(), self.places(RegionKind::DoubleWrite));
+            ((0..pages as u32).collect(), self.devices.places(RegionKind::DoubleWrite));
         match self.write_copies(RegionKind::DoubleWrite, &places, buffer, &areas).await? {
             true => Ok(()),
             false => {

@@ -13,6 +13,7 @@
 //! changes. A checkpoint therefore needs no commit and holds up no flush.
 
 use crate::core::Core;
+use crate::devices::Devices;
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId, ExtentId};
@@ -26,6 +27,24 @@ use std::slice;
 /// Number of pages that are written between two flushes of a device: as many as a double-write area holds.
 const GROUP: usize = double_write::MOST_PAGES as usize;
 const PAGE: Bytes = map_page::SIZE;
+
+impl<D: Device> Devices<D> {
+    /// Places to write the copies of a structure: the places in the superblocks, and places beside, to which
+    /// a copy is moving or which a copy has just left.
+    pub fn places(&self, kind: RegionKind) -> Vec<(DeviceId, Bytes)> {
+        let beside = self.beside.borrow();
+        let moving =
+            beside.iter().filter(|region| region.kind == kind).map(|region| (region.device, region.offset));
+        images(&self.superblock(), kind).into_iter().chain(moving).collect()
+    }
+
+    /// Number of pages that a double-write area holds.
+    pub(super) fn most_in_area(&self) -> usize {
+        let superblock = self.superblock();
+        let lens = superblock.regions.iter().filter(|region| region.kind == RegionKind::DoubleWrite);
+        lens.map(|area| (area.len / PAGE) as usize).min().unwrap_or(GROUP)
+    }
+}
 
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Writes all stale pages, then moves the journal's tail up to the newest batch at the start of the call.
@@ -67,21 +86,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Places to write the copies of a structure: the places in the superblocks, and places beside, to which
-    /// a copy is moving or which a copy has just left.
-    pub fn places(&self, kind: RegionKind) -> Vec<(DeviceId, Bytes)> {
-        let beside = self.devices.beside.borrow();
-        let moving =
-            beside.iter().filter(|region| region.kind == kind).map(|region| (region.device, region.offset));
-        images(&self.devices.superblock(), kind).into_iter().chain(moving).collect()
-    }
-
     async fn write_pages(&self, kind: RegionKind, pages: &[u32]) -> Result<()> {
         if pages.is_empty() {
             return Ok(());
         }
         let buffer = Arena::new(PAGE * GROUP as u64).alloc(PAGE * GROUP as u64).await;
-        for group in pages.chunks(self.most_in_area()) {
+        for group in pages.chunks(self.devices.most_in_area()) {
             // Encoded once: all places get the same bytes.
             match kind {
                 RegionKind::Intents => self.encode_intents(group, &buffer),
@@ -92,13 +102,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Number of pages that a double-write area holds.
-    pub(super) fn most_in_area(&self) -> usize {
-        let superblock = self.devices.superblock();
-        let lens = superblock.regions.iter().filter(|region| region.kind == RegionKind::DoubleWrite);
-        lens.map(|area| (area.len / PAGE) as usize).min().unwrap_or(GROUP)
-    }
-
     /// Writes a group of pages to all places of their structure. A place that cannot be written may already
     /// have become void or failed with the group before.
     async fn write_everywhere(&self, kind: RegionKind, group: &[u32], buffer: &Buf) -> Result<()> {
@@ -107,7 +110,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Ok(());
         }
         let named = images(&self.devices.superblock(), kind);
-        let (images, areas) = (self.places(kind), self.places(RegionKind::DoubleWrite));
+        let (images, areas) = (self.devices.places(kind), self.devices.places(RegionKind::DoubleWrite));
         let places: Vec<u32> = (0..group.len() as u32).collect();
         // With one copy, either image is whole while the other is being written. With two required copies,
         // either device may be lost at any moment.
@@ -146,7 +149,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let buffer = Arena::new(PAGE).alloc(PAGE).await;
         for number in pages..pages + map_summary::PAGES {
             buffer.with_bytes_mut(|bytes| summary.encode(bytes, volume, number));
-            let images = self.places(RegionKind::Map);
+            let images = self.devices.places(RegionKind::Map);
             let is_written = self.write_copies(RegionKind::Map, &[number], &buffer, &images).await?;
             require(is_written, RegionKind::Map)?;
         }

@@ -48,7 +48,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
             self.record_states().await?;
             let alone = self.journal.intents.acquire(1).await;
-            if !self.state.borrow_mut().is_exchange_pending() && self.are_states_recorded() {
+            if !self.state.borrow_mut().is_exchange_pending() && self.devices.are_states_recorded() {
                 return Ok(alone);
             }
         }

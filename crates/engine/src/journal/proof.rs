@@ -81,7 +81,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Returns the places of the proofs: beside the rings in use.
     fn proofs(&self) -> Vec<(DeviceId, Bytes)> {
-        let mut places = self.places(RegionKind::Proof);
+        let mut places = self.devices.places(RegionKind::Proof);
         places.retain(|(device, _)| self.journal.is_on(*device));
         places
     }

@@ -392,7 +392,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if self.shape.copies > 1 || D::ALWAYS_ANSWERS {
             return Vec::new();
         }
-        let mut places = self.places(RegionKind::Proof);
+        let mut places = self.devices.places(RegionKind::Proof);
         places.retain(|(device, _)| !self.journal.is_on(*device) && self.member(*device).is_written());
         places
     }

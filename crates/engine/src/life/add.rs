@@ -8,7 +8,7 @@
 use crate::adopted::remove_metadata;
 use crate::core::Core;
 use crate::create::{added_regions, refuse_content, room_for_slots, write_empty_regions};
-use crate::devices::{Member, write_new};
+use crate::devices::{Devices, Member, write_new};
 use crate::{Error, ErrorKind, Result, Volume};
 use braid_base::{Bytes, DeviceClass, DeviceId, KIB};
 use braid_format::layout::{MOST_DEVICES, SMALLEST_DEVICE};
@@ -66,7 +66,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let core = &self.core;
         let _alone = core.devices.life.acquire(1).await;
         core.refuse_closing()?;
-        let planned = core.plan_addition(&*device, addition)?;
+        let planned = core.devices.plan_addition(&*device, addition)?;
         let id = DeviceId((planned.devices.len() - 1) as u16);
         let entry = planned.devices[id.index()].clone();
         core.check_policy_with(&planned, id)?;
@@ -111,7 +111,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     /// Records the new device as active. Once all superblocks say so, the device gets data.
     async fn activate(&self, id: DeviceId, planned: &Superblock) -> Result<()> {
         let core = &self.core;
-        let had_cache = core.has_cache_table();
+        let had_cache = core.devices.has_cache_table();
         core.member(id).set_state(DeviceState::Active);
         let regions = planned.regions.iter().filter(|region| region.device == id).copied();
         core.change_superblock(|superblock| {
@@ -140,18 +140,18 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let known = core.devices.superblock().clone();
         self.set_device(&known, id)?;
         core.start_leases();
-        if !had_cache && core.has_cache_table() {
+        if !had_cache && core.devices.has_cache_table() {
             core.start_cache_jobs();
         }
         Ok(())
     }
 }
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<D: Device> Devices<D> {
     /// Superblock with the new device in state *removed*, and with its regions.
     pub(super) fn plan_addition(&self, device: &D, addition: &Addition) -> Result<Superblock> {
         let Addition { name, identity, model, layout, .. } = addition;
-        let (geometry, mut planned) = (device.geometry(), self.devices.superblock().clone());
+        let (geometry, mut planned) = (device.geometry(), self.superblock().clone());
         let place = planned.devices.len();
         let least = SMALLEST_DEVICE.max(planned.extent_size * 4);
         if geometry.size < least {
@@ -169,7 +169,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if place >= MOST_DEVICES {
             return invalid(format!("volume '{}' has {place} places for devices, the limit", planned.name));
         }
-        if !self.devices.has_place() {
+        if !self.has_place() {
             let text = format!(
                 "volume '{}' takes no more new devices until it is served again: stop and serve it",
                 planned.name
@@ -210,7 +210,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         })?;
         Ok(planned)
     }
+}
 
+impl<R: Runtime, D: Device> Core<R, D> {
     /// True if a device is active without slots yet: no data lies there.
     pub fn is_joining(&self, device: DeviceId) -> bool {
         let is_active = matches!(self.member(device).state(), DeviceState::Active | DeviceState::Slow);

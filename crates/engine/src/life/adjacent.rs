@@ -7,6 +7,7 @@
 use crate::Result;
 use crate::copies::Mover;
 use crate::core::Core;
+use crate::devices::Devices;
 use crate::map::{Arrival, Other};
 use braid_base::{BlockId, Bytes, DeviceId, ExtentId, Nanos};
 use braid_format::map_page::Entry;
@@ -23,6 +24,21 @@ const REST: Nanos = Nanos::from_secs(1);
 /// Extents, or cached copies, that a search passes before it yields.
 const IN_A_ROW: u32 = 4096;
 
+impl<D: Device> Devices<D> {
+    /// Slots of a device with metadata.
+    fn metadata_slots(&self, device: DeviceId) -> Vec<Range<u32>> {
+        let superblock: Superblock = self.superblock().clone();
+        let (entry, size) = (&superblock.devices[device.index()], superblock.extent_size);
+        let tables = superblock.tables.iter().filter(|table| table.device == device);
+        let tables = tables.map(|table| table.offset..table.offset + table.len);
+        let within = |place: Range<Bytes>| {
+            let [start, end] = [place.start, place.end].map(|at| at.saturating_sub(entry.slots_offset));
+            (start / size) as u32..end.0.div_ceil(size.0) as u32
+        };
+        superblock.regions_on(device).chain(tables).map(within).collect()
+    }
+}
+
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Takes `count` adjacent slots of a device for metadata of a volume of `extents`, and empties them first
     /// if need be. Returns the first slot; `None` if the device has no such slots.
@@ -36,7 +52,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if let Some(first) = reserve() {
             return Ok(Some(first));
         }
-        let metadata = self.metadata_slots(device);
+        let metadata = self.devices.metadata_slots(device);
         let begun = {
             let mut state = self.state.borrow_mut();
             let least = if state.space.keeps_addresses(device) { extents } else { 0 };
@@ -46,19 +62,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let emptied = self.empty_window(device).await;
         let is_done = self.state.borrow_mut().end_window();
         emptied.map(|()| is_done.then_some(slots.start))
-    }
-
-    /// Slots of a device with metadata.
-    fn metadata_slots(&self, device: DeviceId) -> Vec<Range<u32>> {
-        let superblock: Superblock = self.devices.superblock().clone();
-        let (entry, size) = (&superblock.devices[device.index()], superblock.extent_size);
-        let tables = superblock.tables.iter().filter(|table| table.device == device);
-        let tables = tables.map(|table| table.offset..table.offset + table.len);
-        let within = |place: Range<Bytes>| {
-            let [start, end] = [place.start, place.end].map(|at| at.saturating_sub(entry.slots_offset));
-            (start / size) as u32..end.0.div_ceil(size.0) as u32
-        };
-        superblock.regions_on(device).chain(tables).map(within).collect()
     }
 
     /// Moves everything out of the window, until all its slots are gathered or nothing moves any more.

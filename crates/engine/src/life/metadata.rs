@@ -15,7 +15,9 @@
 use super::add::invalid;
 use crate::buffer::buffer;
 use crate::core::Core;
+use crate::devices::Devices;
 use crate::planted::{Bug, planted};
+use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId};
 use braid_format::layout::device_table_room;
@@ -58,6 +60,38 @@ impl Relocation {
 /// on every device.
 const NO_DEVICE: DeviceId = DeviceId(u16::MAX);
 
+impl Shape {
+    /// Number of slots for regions and a device table.
+    fn slots_for(&self, regions: &[Region], table: Option<Bytes>) -> u32 {
+        let len: Bytes = regions.iter().map(|region| region.len).sum::<Bytes>() + table.unwrap_or_default();
+        len.0.div_ceil(self.extent_size.0) as u32
+    }
+}
+
+impl<D: Device> Devices<D> {
+    /// Regions of a copy on a device. A cache table and a journal of epochs leave with their device.
+    fn regions_of(&self, device: DeviceId, copy: u8) -> Vec<Region> {
+        let superblock = self.superblock();
+        let stays = [RegionKind::CacheTable, RegionKind::EpochJournal];
+        let moves = |r: &&Region| r.device == device && r.copy == copy && !stays.contains(&r.kind);
+        superblock.regions.iter().filter(moves).copied().collect()
+    }
+
+    /// Room for a device table on `to`, if a table moves there from `from`.
+    fn table_for(&self, from: DeviceId, to: DeviceId) -> Option<Bytes> {
+        let superblock = self.superblock();
+        if superblock.tables.iter().any(|table| table.device == to) {
+            return None;
+        }
+        let old = superblock.tables.iter().find(|table| table.device == from)?;
+        Some(old.len.max(device_table_room(superblock.devices.len()) * 2))
+    }
+
+    fn is_named(&self, relocation: &Relocation) -> bool {
+        self.superblock().regions.contains(&relocation.new[0])
+    }
+}
+
 impl<R: Runtime, D: Device> Core<R, D> {
     /// True if metadata of the whole volume must leave a device before its removal. A cache table leaves with
     /// its device.
@@ -92,7 +126,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// place.
     pub(super) async fn relocate_or_stay(&self, relocation: &Relocation) -> Result<()> {
         let moved = self.relocate(relocation).await;
-        if !self.is_named(relocation) {
+        if !self.devices.is_named(relocation) {
             self.journal.set_places(self.rings_of(&self.devices.superblock()), None);
             self.devices.beside.borrow_mut().clear();
             self.note_only_journal();
@@ -128,7 +162,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// As [`Core::metadata_targets`], if everything goes to a device that has not been added yet.
     pub fn metadata_on_new(&self, device: DeviceId, new: DeviceId) -> Result<Vec<(DeviceId, u32)>> {
         self.refuse_epochs_on(device)?;
-        let slots = |copy: u8| self.slots_for(&self.regions_of(device, copy), self.table_for(device, new));
+        let slots = |copy: u8| {
+            self.shape.slots_for(&self.devices.regions_of(device, copy), self.devices.table_for(device, new))
+        };
         Ok(self.copies_on(device).into_iter().map(|copy| (new, slots(copy))).collect())
     }
 
@@ -149,38 +185,24 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Number of slots for regions and a device table.
-    fn slots_for(&self, regions: &[Region], table: Option<Bytes>) -> u32 {
-        let len: Bytes = regions.iter().map(|region| region.len).sum::<Bytes>() + table.unwrap_or_default();
-        len.0.div_ceil(self.shape.extent_size.0) as u32
-    }
-
     /// Numbers of the copies with regions on a device.
     fn copies_on(&self, device: DeviceId) -> Vec<u8> {
-        let of_copy = |copy: &u8| !self.regions_of(device, *copy).is_empty();
+        let of_copy = |copy: &u8| !self.devices.regions_of(device, *copy).is_empty();
         (0..2).filter(of_copy).collect()
-    }
-
-    /// Regions of a copy on a device. A cache table and a journal of epochs leave with their device.
-    fn regions_of(&self, device: DeviceId, copy: u8) -> Vec<Region> {
-        let superblock = self.devices.superblock();
-        let stays = [RegionKind::CacheTable, RegionKind::EpochJournal];
-        let moves = |r: &&Region| r.device == device && r.copy == copy && !stays.contains(&r.kind);
-        superblock.regions.iter().filter(moves).copied().collect()
     }
 
     /// Takes the slots of the new places. A void region is reproduced there, unless a valid region of the
     /// same kind moves.
     fn begin_relocation(&self, from: DeviceId, copy: u8) -> Result<Relocation> {
-        let mut all = self.regions_of(from, copy);
+        let mut all = self.devices.regions_of(from, copy);
         all.sort_by_key(|region| region.void);
         let mut old: Vec<Region> = Vec::new();
         let is_new = |old: &[Region], region: &Region| old.iter().all(|known| known.kind != region.kind);
         all.iter().for_each(|region| old.extend(is_new(&old, region).then_some(*region)));
         let mut least = 0;
         for to in self.devices_for_metadata(from, copy) {
-            let table = self.table_for(from, to);
-            let count = self.slots_for(&old, table);
+            let table = self.devices.table_for(from, to);
+            let count = self.shape.slots_for(&old, table);
             least = count;
             let Some(first) = self.state.borrow_mut().reserve_run(to, count, self.shape.extents()) else {
                 continue;
@@ -216,16 +238,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
             (Some(id) == beside, self.member(id).entry.class != class, Reverse(views[id.index()].free))
         });
         all
-    }
-
-    /// Room for a device table on `to`, if a table moves there from `from`.
-    fn table_for(&self, from: DeviceId, to: DeviceId) -> Option<Bytes> {
-        let superblock = self.devices.superblock();
-        if superblock.tables.iter().any(|table| table.device == to) {
-            return None;
-        }
-        let old = superblock.tables.iter().find(|table| table.device == from)?;
-        Some(old.len.max(device_table_room(superblock.devices.len()) * 2))
     }
 
     async fn relocate(&self, relocation: &Relocation) -> Result<()> {
@@ -310,9 +322,5 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if relocation.new.iter().any(|region| region.kind == RegionKind::CacheTable) {
             state.tables.mark_all_stale();
         }
-    }
-
-    fn is_named(&self, relocation: &Relocation) -> bool {
-        self.devices.superblock().regions.contains(&relocation.new[0])
     }
 }

@@ -5,7 +5,7 @@ use crate::adopted::remove_metadata;
 use crate::buffer::buffer;
 use crate::core::Core;
 use crate::create::room;
-use crate::devices::{Deadline, Member};
+use crate::devices::{Deadline, Devices, Member};
 use crate::map::Space;
 use crate::{Error, ErrorKind, Result, Volume};
 use braid_base::{Bytes, DeviceId};
@@ -31,7 +31,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let core = &self.core;
         let _alone = core.devices.life.acquire(1).await;
         core.refuse_closing()?;
-        let member = core.device_named(device)?;
+        let member = core.devices.device_named(device)?;
         if member.state() == DeviceState::Draining {
             return Ok(());
         }
@@ -58,7 +58,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let core = &self.core;
         core.refuse_closing()?;
         core.refuse_staying(device)?;
-        let mut planned = core.plan_addition(new, addition)?;
+        let mut planned = core.devices.plan_addition(new, addition)?;
         let last = planned.devices.last_mut().expect("the new device is planned");
         last.state = DeviceState::Active;
         core.refuse_without_room(device, Some(&planned))
@@ -73,7 +73,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         let core = &self.core;
         let _alone = core.devices.life.acquire(1).await;
         core.refuse_closing()?;
-        let member = core.device_named(device)?;
+        let member = core.devices.device_named(device)?;
         if core.moves.drains.set_lost(device, false) {
             return core.change_superblock(|_| ()).await;
         }
@@ -102,7 +102,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     /// `Invalid` if the device was not removed; errors of the device. The call may be repeated then.
     pub async fn erase_removed(&self, device: DeviceId) -> Result<()> {
         let core = &self.core;
-        let member = core.device_named(device)?;
+        let member = core.devices.device_named(device)?;
         if member.state() != DeviceState::Removed || core.moves.drains.is_changing(device) {
             return invalid(format!("device {device} is {}: it was not removed", member.state()));
         }
@@ -153,15 +153,17 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     }
 }
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<D: Device> Devices<D> {
     pub(super) fn device_named(&self, device: DeviceId) -> Result<&Member<D>> {
-        let count = self.devices.iter().count();
-        match self.devices.iter().find(|member| member.id == device) {
+        let count = self.iter().count();
+        match self.iter().find(|member| member.id == device) {
             Some(member) => Ok(member),
             None => invalid(format!("the volume has no device {device}: it has {count}")),
         }
     }
+}
 
+impl<R: Runtime, D: Device> Core<R, D> {
     /// Checks that the policy can be made for the remaining devices.
     fn check_policy_without(&self, device: DeviceId) -> Result<()> {
         let mut views = self.state.borrow().views.clone();
@@ -172,7 +174,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Refuses the removal of a device in an unsuitable state. Returns true if the device is lost.
     fn refuse_staying(&self, device: DeviceId) -> Result<bool> {
-        let is_lost = match self.device_named(device)?.state() {
+        let is_lost = match self.devices.device_named(device)?.state() {
             DeviceState::Active | DeviceState::Slow | DeviceState::Draining => false,
             DeviceState::Missing | DeviceState::Failed => true,
             state @ (DeviceState::Returning | DeviceState::Removed) => {

@@ -11,7 +11,9 @@
 use super::add::invalid;
 use crate::core::Core;
 use crate::create::room;
+use crate::devices::Devices;
 use crate::map::Space;
+use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result, Volume};
 use braid_base::{Bytes, DeviceId, ExtentId, written};
 use braid_format::layout::{self, double_write_len, intents_len};
@@ -96,6 +98,44 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     pub(crate) fn abandon_resize(&self, resizing: &Resizing) {
         let mut state = self.core.state.borrow_mut();
         resizing.taken.iter().for_each(|&(device, first, count)| state.release_run(device, first, count));
+    }
+}
+
+impl Shape {
+    /// Data of an extent. An extent without a known part counts as a whole.
+    fn held_by(&self, extent: ExtentId, entry: &Entry, has_extras: bool) -> Beyond {
+        let Entry { home, valid, partly_lost, .. } = *entry;
+        let range = self.bytes_of(extent);
+        let is_known = home != SlotNumber::LOST && !partly_lost && !has_extras && valid != 0;
+        let part = |number: u32| self.part_size * u64::from(number);
+        let (data, end) = match is_known {
+            true => (part(valid.count_ones()), part(u16::BITS - valid.leading_zeros())),
+            false => (self.extent_size, self.extent_size),
+        };
+        Beyond { data, end: (range.start + end).min(self.volume_size) }
+    }
+
+    /// Number of slots for regions, by device.
+    fn slots_of(&self, regions: &[Region]) -> BTreeMap<DeviceId, u32> {
+        let mut lens: BTreeMap<DeviceId, Bytes> = BTreeMap::new();
+        regions.iter().for_each(|region| *lens.entry(region.device).or_default() += region.len);
+        let slots = |len: Bytes| len.0.div_ceil(self.extent_size.0) as u32;
+        lens.into_iter().map(|(device, len)| (device, slots(len))).collect()
+    }
+}
+
+impl<D: Device> Devices<D> {
+    /// Superblock of the volume with another size. Fresh regions have no place yet.
+    fn planned(&self, size: Bytes) -> (Superblock, Vec<Region>) {
+        let before = self.superblock().clone();
+        let mut planned = Superblock { volume_size: size, ..before.clone() };
+        let most = u64::from(planned.extents()).div_ceil(u64::from(layout::MOST_SPANS));
+        planned.span_extents = before.span_extents.max(most.next_power_of_two() as u32);
+        if map_summary::group_pages(planned.map_pages()).is_some() {
+            planned.features.incompat |= Features::MAP_SUMMARY;
+        }
+        let fresh = fresh_regions(&before, &planned);
+        (planned, fresh)
     }
 }
 
@@ -196,7 +236,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 (state.map.get(extent), state.map.has_extras(extent))
             };
             if entry != Entry::default() || has_extras {
-                let held = self.held_by(extent, &entry, has_extras);
+                let held = self.shape.held_by(extent, &entry, has_extras);
                 data += held.data;
                 end = held.end;
             }
@@ -211,19 +251,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
             end = end.max(held.end);
         }
         Ok((data > Bytes::ZERO).then_some(Beyond { data, end }))
-    }
-
-    /// Data of an extent. An extent without a known part counts as a whole.
-    fn held_by(&self, extent: ExtentId, entry: &Entry, has_extras: bool) -> Beyond {
-        let Entry { home, valid, partly_lost, .. } = *entry;
-        let range = self.shape.bytes_of(extent);
-        let is_known = home != SlotNumber::LOST && !partly_lost && !has_extras && valid != 0;
-        let part = |number: u32| self.shape.part_size * u64::from(number);
-        let (data, end) = match is_known {
-            true => (part(valid.count_ones()), part(u16::BITS - valid.leading_zeros())),
-            false => (self.shape.extent_size, self.shape.extent_size),
-        };
-        Beyond { data, end: (range.start + end).min(self.shape.volume_size) }
     }
 
     /// Bytes other than zero in the extent of `size`, from `size` on.
@@ -247,19 +274,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(found.map(|end| Beyond { data: end - size, end }))
     }
 
-    /// Superblock of the volume with another size. Fresh regions have no place yet.
-    fn planned(&self, size: Bytes) -> (Superblock, Vec<Region>) {
-        let before = self.devices.superblock().clone();
-        let mut planned = Superblock { volume_size: size, ..before.clone() };
-        let most = u64::from(planned.extents()).div_ceil(u64::from(layout::MOST_SPANS));
-        planned.span_extents = before.span_extents.max(most.next_power_of_two() as u32);
-        if map_summary::group_pages(planned.map_pages()).is_some() {
-            planned.features.incompat |= Features::MAP_SUMMARY;
-        }
-        let fresh = fresh_regions(&before, &planned);
-        (planned, fresh)
-    }
-
     /// Largest volume under the active policy. Old and new metadata exist at the same time.
     fn largest(&self) -> Bytes {
         let superblock = self.devices.superblock().clone();
@@ -281,30 +295,22 @@ impl<R: Runtime, D: Device> Core<R, D> {
             room(&all, &superblock.devices, &**policy, extent_size, copies).0.min(limit)
         };
         let first = most(&views).max(self.shape.extent_size);
-        for (device, count) in self.slots_of(&self.planned(first).1) {
+        for (device, count) in self.shape.slots_of(&self.devices.planned(first).1) {
             let view = &mut views[device.index()];
             view.slots = view.slots.saturating_sub(count);
         }
         most(&views)
     }
 
-    /// Number of slots for regions, by device.
-    fn slots_of(&self, regions: &[Region]) -> BTreeMap<DeviceId, u32> {
-        let mut lens: BTreeMap<DeviceId, Bytes> = BTreeMap::new();
-        regions.iter().for_each(|region| *lens.entry(region.device).or_default() += region.len);
-        let slots = |len: Bytes| len.0.div_ceil(self.shape.extent_size.0) as u32;
-        lens.into_iter().map(|(device, len)| (device, slots(len))).collect()
-    }
-
     /// Takes slots for the fresh regions, on the devices of the old places.
     async fn place_fresh(self: &Rc<Self>, size: Bytes) -> Result<Resizing> {
-        let (mut planned, mut fresh) = self.planned(size);
+        let (mut planned, mut fresh) = self.devices.planned(size);
         let mut taken: Vec<(DeviceId, u32, u32)> = Vec::new();
         let give_back = |taken: &[(DeviceId, u32, u32)]| {
             let mut state = self.state.borrow_mut();
             taken.iter().for_each(|&(device, first, count)| state.release_run(device, first, count));
         };
-        for (device, count) in self.slots_of(&fresh) {
+        for (device, count) in self.shape.slots_of(&fresh) {
             let run = self.make_run(device, count, planned.extents()).await;
             let Some(first) = run.inspect_err(|_| give_back(&taken))? else {
                 give_back(&taken);

@@ -144,7 +144,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Refuses a device that is not failed or missing, or that still owes answers: an old request could
     /// overwrite resynchronised data.
     fn refuse_use(&self, device: DeviceId) -> Result<()> {
-        let member = self.device_named(device)?;
+        let member = self.devices.device_named(device)?;
         match member.state() {
             DeviceState::Missing | DeviceState::Failed => {}
             DeviceState::Removed => {

@@ -19,6 +19,7 @@ pub use progress::MovesStatus;
 
 use crate::copies::Mover;
 use crate::core::Core;
+use crate::shape::Shape;
 use braid_base::{Bytes, Nanos, Rng};
 use braid_format::superblock::Superblock;
 use braid_policy::{Move, Origin, Outcome, Plan};
@@ -110,6 +111,22 @@ struct Following {
     until: Nanos,
 }
 
+impl Shape {
+    /// Returns the length of a move in bytes.
+    fn len_of_move(&self, job: &Move) -> Bytes {
+        match job {
+            Move::Migrate { .. } | Move::Mirror { .. } => self.extent_size,
+            Move::Promote { range, .. }
+            | Move::Demote { range }
+            | Move::WriteBack { range }
+            | Move::Resync { range, .. }
+            | Move::Inspect { range } => range.len(),
+            Move::Probe { len, .. } => *len,
+            Move::EndEpoch => Bytes::ZERO,
+        }
+    }
+}
+
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Starts the background jobs, which end when the volume closes.
     pub fn start_background(self: &Rc<Self>) {
@@ -122,12 +139,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.start(async |core| core.keep_witness().await);
         }
         self.start(async |core| core.trim_freed().await);
-        if self.keeps_policy_state() {
+        if self.devices.keeps_policy_state() {
             self.start(async |core| core.keep_policy_state().await);
         }
         self.start_recovered(async |core| core.drain().await);
         self.start(async |core| core.renew_regions().await);
-        if self.has_cache_table() {
+        if self.devices.has_cache_table() {
             self.start_cache_jobs();
         }
         if self.shape.copies > 1 {
@@ -192,7 +209,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 policy_changes: self.policy.changes(),
                 until: if plan.revise { next } else { Nanos::MAX },
             };
-            self.moves.progress.begin(plan.moves.iter().map(|job| self.len_of(job)));
+            self.moves.progress.begin(plan.moves.iter().map(|job| self.shape.len_of_move(job)));
             let queue = &self.moves.queue;
             *queue.borrow_mut() =
                 Queue::new(std::mem::take(&mut plan.moves), self.shape.extent_size, plan.yields);
@@ -299,23 +316,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Tells the policy the outcome of its move. A policy that became active later is not told.
     fn end_move(&self, job: &Move, outcome: Outcome, policy_changes: u64) {
         let moved = outcome == Outcome::Finished;
-        self.moves.progress.end(self.len_of(job), moved, self.rt.now());
+        self.moves.progress.end(self.shape.len_of_move(job), moved, self.rt.now());
         if self.policy.changes() == policy_changes {
             self.policy.borrow_mut().done(job, outcome);
-        }
-    }
-
-    /// Returns the length of a move in bytes.
-    fn len_of(&self, job: &Move) -> Bytes {
-        match job {
-            Move::Migrate { .. } | Move::Mirror { .. } => self.shape.extent_size,
-            Move::Promote { range, .. }
-            | Move::Demote { range }
-            | Move::WriteBack { range }
-            | Move::Resync { range, .. }
-            | Move::Inspect { range } => range.len(),
-            Move::Probe { len, .. } => *len,
-            Move::EndEpoch => Bytes::ZERO,
         }
     }
 

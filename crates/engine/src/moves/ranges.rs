@@ -4,6 +4,7 @@ use crate::Result;
 use crate::copies::{Mover, WRITTEN_BACK_AT_ONCE};
 use crate::core::Core;
 use crate::devices::Deadline;
+use crate::shape::Shape;
 use braid_base::{BlockId, Bytes, DeviceId};
 use braid_format::SlotNumber;
 use braid_format::journal::Extra;
@@ -12,6 +13,13 @@ use braid_runtime::{Device, Runtime, join_all};
 use std::cell::RefCell;
 use std::rc::Rc;
 
+impl Shape {
+    /// Returns the end of a range named by a policy, cut at the end of the volume.
+    fn end_of(&self, range: ByteRange) -> Bytes {
+        range.end.min(self.volume_size)
+    }
+}
+
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Makes clean extra copies of the blocks that a range covers whole.
     pub(super) async fn promote_range(
@@ -19,7 +27,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         range: ByteRange,
         target: DeviceId,
     ) -> Result<Outcome> {
-        let (start, end) = (range.start.align_up(self.shape.block_size), self.end_of(range));
+        let (start, end) = (range.start.align_up(self.shape.block_size), self.shape.end_of(range));
         let mut at = start;
         while at < end {
             let in_extent = self.shape.extent_size - at % self.shape.extent_size;
@@ -33,7 +41,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 return Ok(Outcome::Stopped);
             }
             let mut sources: Vec<DeviceId> =
-                self.blocks_of(&piece).flat_map(|(block, _)| self.limited_of_block(block)).collect();
+                self.shape.blocks_in(&piece).flat_map(|(block, _)| self.limited_of_block(block)).collect();
             sources.sort_unstable();
             sources.dedup();
             self.rest(Mover::Plan, &sources).await;
@@ -96,7 +104,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// the number of blocks and the number of extra copies.
     fn extras_in(&self, range: ByteRange, is_wanted: impl Fn(&Extra) -> bool) -> Vec<BlockId> {
         let (state, size) = (self.state.borrow(), self.shape.block_size.0);
-        let blocks = range.start.0 / size..self.end_of(range).0.div_ceil(size);
+        let blocks = range.start.0 / size..self.shape.end_of(range).0.div_ceil(size);
         if blocks.end.saturating_sub(blocks.start) <= state.extras.len() as u64 {
             let is_wanted = |&block: &BlockId| state.extras.get(block).is_some_and(|extra| is_wanted(&extra));
             return blocks.map(BlockId).filter(is_wanted).collect();
@@ -106,10 +114,5 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let mut all: Vec<BlockId> = wanted.map(|(block, _)| block).collect();
         all.sort_unstable();
         all
-    }
-
-    /// Returns the end of a range named by a policy, cut at the end of the volume.
-    fn end_of(&self, range: ByteRange) -> Bytes {
-        range.end.min(self.shape.volume_size)
     }
 }

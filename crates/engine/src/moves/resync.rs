@@ -54,7 +54,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let mut failed = false;
             // While epochs are kept, only epochs write to the image disk.
             let spans = match self.active_epochs() {
-                None if self.can_resync() => self.state.borrow().behind.behind_spans(),
+                None if self.devices.can_resync() => self.state.borrow().behind.behind_spans(),
                 _ => Vec::new(),
             };
             for result in self.resync_spans(&spans).await {
@@ -82,11 +82,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let any = || !waits && self.state.borrow().behind.any_behind();
             self.pause(begin.max(self.rt.now() + Nanos::from_millis(1)), any).await;
         }
-    }
-
-    /// True if a resync is possible: at least two devices accept writes.
-    pub fn can_resync(&self) -> bool {
-        self.devices.iter().filter(|member| member.is_written()).nth(1).is_some()
     }
 
     /// Resynchronises a range that a policy left stale, in address order, over gaps shorter than `gap`.
@@ -131,8 +126,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
                         let _counted = self.resync_run(std::slice::from_ref(piece), Mover::Engine).await;
                     }
                 } else {
-                    let failed = self.span_at(run[0].start);
-                    left.borrow_mut().retain(|rest| self.span_at(rest.start) != failed);
+                    let failed = self.shape.span_at(run[0].start);
+                    left.borrow_mut().retain(|rest| self.shape.span_at(rest.start) != failed);
                 }
                 result = Err(error);
             }
@@ -181,10 +176,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
             // Nothing is copied.
             _ => true,
         }
-    }
-
-    fn span_at(&self, at: Bytes) -> SpanId {
-        self.shape.span_of(self.shape.extent_of(at))
     }
 
     /// Returns the first piece of a range: up to the end of its extent or of a buffer, over gaps shorter than
@@ -250,7 +241,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     async fn resync_run(self: &Rc<Self>, pieces: &[Range<Bytes>], mover: Mover) -> Result<bool> {
         let mut devices = BTreeSet::new();
         for piece in pieces {
-            self.drop_suspects(self.span_at(piece.start)).await?;
+            self.drop_suspects(self.shape.span_at(piece.start)).await?;
             let extent = self.shape.extent_of(piece.start);
             let entry = self.state.borrow().map.get(extent);
             if let Other::Behind(_) = self.copies_of(extent, &entry).other {

@@ -2,7 +2,7 @@
 
 use super::Highest;
 use crate::core::Core;
-use crate::devices::{Member, SuperblockWrite, number_next, write_superblocks};
+use crate::devices::{Devices, Member, SuperblockWrite, number_next, write_superblocks};
 use crate::journal::is_journal_lost;
 use crate::map::State;
 use crate::planted::{Bug, planted};
@@ -129,12 +129,14 @@ pub(crate) async fn enter<R: Runtime, D: Device>(
     Ok(())
 }
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<D: Device> Devices<D> {
     /// True if cached copies may lie on any device.
     pub fn has_cache_table(&self) -> bool {
-        self.devices.superblock().regions.iter().any(|region| region.kind == RegionKind::CacheTable)
+        self.superblock().regions.iter().any(|region| region.kind == RegionKind::CacheTable)
     }
+}
 
+impl<R: Runtime, D: Device> Core<R, D> {
     /// After an unclean stop, records the beginning of this opening in the journal: a batch of the last
     /// opening that reaches a device only now counts for nothing. The copies that count as behind from now on
     /// are recorded, too.
@@ -158,7 +160,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         let records_extras =
             |superblock: &Superblock| superblock.features.incompat & Features::CLEAN_EXTRAS != 0;
-        if self.has_cache_table() && !records_extras(&self.devices.superblock()) {
+        if self.devices.has_cache_table() && !records_extras(&self.devices.superblock()) {
             // Entries of the cache tables from an older version are void from here on.
             self.change_superblock(|superblock| superblock.features.incompat |= Features::CLEAN_EXTRAS)
                 .await?;

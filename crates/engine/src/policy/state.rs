@@ -11,7 +11,7 @@
 use crate::Result;
 use crate::buffer::buffer;
 use crate::core::Core;
-use crate::devices::{Deadline, Member};
+use crate::devices::{Deadline, Devices, Member};
 use crate::journal::images;
 use braid_base::{Bytes, DeviceId, Nanos};
 use braid_format::policy_state::{self, HALF, PolicyState};
@@ -86,6 +86,13 @@ async fn read_half<D: Device>(
     })
 }
 
+impl<D: Device> Devices<D> {
+    /// True if the volume has a region for the policy's state.
+    pub fn keeps_policy_state(&self) -> bool {
+        !images(&self.superblock(), RegionKind::PolicyState).is_empty()
+    }
+}
+
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Restores the policy's state if the newest state was saved by the same policy. The policy must know all
     /// extra copies before.
@@ -112,14 +119,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// True if the volume has a region for the policy's state.
-    pub fn keeps_policy_state(&self) -> bool {
-        !images(&self.devices.superblock(), RegionKind::PolicyState).is_empty()
-    }
-
     /// Makes the policy's state durable if changed.
     pub async fn save_policy(&self) {
-        if !self.keeps_policy_state() {
+        if !self.devices.keeps_policy_state() {
             return;
         }
         let _alone = self.policy.states.alone.acquire(1).await;
@@ -132,7 +134,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let buf = buffer(Bytes::of_len(bytes.len())).await;
         buf.copy_from_slice(Bytes::ZERO, &bytes);
         let half = HALF * (next.sequence % 2);
-        let places = self.places(RegionKind::PolicyState);
+        let places = self.devices.places(RegionKind::PolicyState);
         let mut written = false;
         for (device, region) in places {
             if self.member(device).is_written() {

@@ -8,7 +8,7 @@
 use crate::Result;
 use crate::copies::{Timing, lost};
 use crate::core::Core;
-use crate::shape::Piece;
+use crate::shape::{Piece, Shape};
 use braid_format::SlotNumber;
 use braid_format::map_page::{Entry, MOST_MARKED};
 use braid_format::superblock::Features;
@@ -16,13 +16,15 @@ use braid_policy::Origin;
 use braid_runtime::{Device, Runtime};
 use std::rc::Rc;
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl Shape {
     /// True if a piece covers only a fraction of some part that is not in `valid`.
     pub(super) fn lost_edges(&self, piece: &Piece, valid: u16) -> bool {
-        let edges = self.shape.parts_touched(&piece.range) & !self.shape.parts_covered_of(piece);
+        let edges = self.parts_touched(&piece.range) & !self.parts_covered_of(piece);
         edges & !valid != 0
     }
+}
 
+impl<R: Runtime, D: Device> Core<R, D> {
     /// True if some parts of an extent are lost.
     pub(super) fn is_any_lost(&self, entry: &Entry) -> bool {
         entry.partly_lost || entry.home == SlotNumber::LOST
@@ -42,7 +44,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let last = superblock.devices.last();
             last.is_none_or(|last| u64::from(last.first_slot) + u64::from(last.slots) <= MOST_MARKED)
         };
-        if self.lost_edges(piece, valid) || !has_room {
+        if self.shape.lost_edges(piece, valid) || !has_room {
             return Err(lost(&self.shape, piece.extent));
         }
         self.require_feature(Features::PARTLY_LOST).await

@@ -71,7 +71,7 @@ enum Way<'a, D> {
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Fills `into` with the bytes at `offset`.
     pub async fn read(self: &Rc<Self>, offset: Bytes, into: &Buf) -> Result<()> {
-        self.check_range(offset, into.len())?;
+        self.shape.check_range(offset, into.len())?;
         if into.is_empty() {
             return Ok(());
         }
@@ -181,7 +181,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if self.shape.is_whole(piece.extent)
             && !entry.partly_lost
             && self.guests.cache.borrow_mut().wants(piece.extent)
-            && !self.is_held_up(&self.whole(piece.extent))
+            && !self.is_held_up(&self.shape.whole_extent(piece.extent))
         {
             return Way::Fetch(decision);
         }
@@ -275,7 +275,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if limit == 0 || !mapped || cached > 0 && self.guests.cache.borrow().contains(piece.extent) {
             return Ok(());
         }
-        if self.is_undecided(&self.whole(piece.extent)) {
+        if self.is_undecided(&self.shape.whole_extent(piece.extent)) {
             // Undecided copies are made equal only for requests of guests.
             return Ok(());
         }
@@ -297,7 +297,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
             cache.room()
         };
-        let whole = self.whole(piece.extent);
+        let whole = self.shape.whole_extent(piece.extent);
         let buf = buf.filter(|_| !self.is_held_up(&whole));
         let (origin, deadline) = (Origin::Guest, Deadline::Only);
         let Some(buf) = buf else {
@@ -328,10 +328,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
         into.copy_from(Bytes::ZERO, &buf.slice(piece.range.clone()));
         self.guests.cache.borrow_mut().insert(piece.extent, buf);
         Ok(())
-    }
-
-    fn whole(&self, extent: ExtentId) -> Piece {
-        Piece { extent, range: Bytes::ZERO..self.shape.extent_size }
     }
 
     /// Reads a piece from the copies that hold its current bytes, all sources in parallel. The caller holds

@@ -20,7 +20,7 @@ use crate::core::Core;
 use crate::devices::{Deadline, Member};
 use crate::map::Other;
 use crate::planted::{Bug, planted};
-use crate::shape::Piece;
+use crate::shape::{Piece, Shape};
 use braid_base::{Bytes, DeviceClass, DeviceId, MIB, Nanos};
 use braid_format::SlotNumber;
 use braid_policy::{Completion, Direction, Origin};
@@ -118,6 +118,16 @@ fn look(
     until
 }
 
+impl Shape {
+    /// Returns a range of the volume as pieces, widened to whole blocks.
+    fn pieces_ahead(&self, range: Range<Bytes>) -> impl Iterator<Item = Piece> + use<> {
+        let shape = *self;
+        let end = range.end.align_up(shape.block_size).min(shape.volume_size);
+        let start = range.start.align_down(shape.block_size).min(end);
+        shape.pieces(start, end - start)
+    }
+}
+
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Notes a guest's read. If the read belongs to a stream, the next bytes of the stream may be read ahead.
     #[inline]
@@ -139,7 +149,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let streams = self.guests.streams.borrow();
             let Some(wanted) = streams.wanted(stream, read, LONGEST_OF_HDD * all_runs) else { return };
             let at = |piece: &Piece| self.shape.bytes_of(piece.extent).start + piece.range.start;
-            let pieces = wanted.ranges().flat_map(|range| self.pieces_ahead(range));
+            let pieces = wanted.ranges().flat_map(|range| self.shape.pieces_ahead(range));
             let join = |at, piece| self.join(&mut runs, streams.get(stream), piece, at < read.end);
             let until = look(pieces.map(|piece| (at(&piece), piece)), devices, wanted.end, join);
             (until, Bytes(wanted.window.0 / (2 * all_runs)))
@@ -153,14 +163,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
         }
         self.guests.streams.borrow_mut().set_until(stream, until);
-    }
-
-    /// Returns a range of the volume as pieces, widened to whole blocks.
-    fn pieces_ahead(&self, range: Range<Bytes>) -> impl Iterator<Item = Piece> + use<R, D> {
-        let shape = self.shape;
-        let end = range.end.align_up(shape.block_size).min(shape.volume_size);
-        let start = range.start.align_down(shape.block_size).min(end);
-        shape.pieces(start, end - start)
     }
 
     /// Adds a piece to the run of its device.

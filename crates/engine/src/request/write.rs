@@ -11,7 +11,7 @@
 //! - an extent in the memory cache;
 //! - an edge that the device cannot write alone.
 
-use super::ticket::{PieceClaim, Ticket};
+use super::ticket::Ticket;
 use crate::copies::{Allocated, Timing, Updated, lost};
 use crate::core::Core;
 use crate::devices::Deadline;
@@ -42,7 +42,7 @@ struct Placed {
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Writes `from` at `offset`.
     pub async fn write(self: &Rc<Self>, offset: Bytes, from: &Buf, durability: Durability) -> Result<()> {
-        self.check_range(offset, from.len())?;
+        self.shape.check_range(offset, from.len())?;
         self.refuse_degraded()?;
         if from.is_empty() {
         } else if from.len() > self.longest_change() {
@@ -107,9 +107,19 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     async fn write_piece(self: &Rc<Self>, piece: &Piece, request: ByteRange, from: &Buf) -> Result<()> {
-        self.wait_until_settled(piece, Op::Write, || true, || Whole::Bytes(from.clone())).await?;
-        let claim = self.claim_to_write(piece).await?;
-        let (claim, placed) = self.place(piece, request, claim).await;
+        if !self.is_settled(piece) {
+            let whole = || Whole::Bytes(from.clone());
+            Box::pin(self.wait_until_settled(piece, Op::Write, || true, whole)).await?;
+        }
+        let mut claim = match self.try_claim_to_write(piece) {
+            Some(claim) => claim,
+            None => Box::pin(self.claim_to_write(piece)).await?,
+        };
+        let mut placed = self.place(piece, request, claim.mode());
+        if claim.mode() == Mode::Shared && self.makes_extras(piece, &placed) {
+            claim = Box::pin(claim.exclusive(self, piece)).await;
+            placed = self.still_placed(piece, placed);
+        }
         let ticket = claim.begin(self, piece);
         if self.is_plain(piece, from, &placed) {
             self.write_plain(piece, from, placed.entry, &ticket).await
@@ -166,7 +176,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let _turn = self.turn_to_write(piece, mode).await;
             // Nothing waits between the next two calls: dirty blocks stay dirty, and clean blocks get an
             // intent.
-            self.state.borrow_mut().keep_dirty(self.blocks_of(piece).map(|(block, _)| block));
+            self.state.borrow_mut().keep_dirty(self.shape.blocks_in(piece).map(|(block, _)| block));
             // A write-back in flight may reach the home after this write. Another write-back waits for the
             // turn.
             let was_only = guard.is_only();
@@ -234,30 +244,19 @@ impl<R: Runtime, D: Device> Core<R, D> {
         to_home && only && self.active_epochs().is_none() && self.changes_no_map(piece, entry) && counts()
     }
 
-    /// Asks the policy for the target of a write. A new copy needs the exclusive lock, because the copy would
-    /// hide bytes that other holders of a shared lock write to the home.
+    /// True if a write makes new copies. A new copy needs the exclusive lock, because the copy would hide
+    /// bytes that other holders of a shared lock write to the home.
     #[inline]
-    async fn place<'a>(
-        &self,
-        piece: &Piece,
-        request: ByteRange,
-        claim: PieceClaim<'a>,
-    ) -> (PieceClaim<'a>, Placed) {
-        let cached = claim.mode() == Mode::Exclusive && self.guests.cache.borrow().contains(piece.extent);
-        let placed = self.target_of(piece, request, cached);
-        let makes_extras = matches!(placed.target, WriteTarget::Extra(_) | WriteTarget::NewHome(_));
-        if claim.mode() == Mode::Exclusive || !makes_extras || self.has_all_extras(piece) {
-            return (claim, placed);
-        }
-        let claim = claim.exclusive(self, piece).await;
-        let entry = self.state.borrow().map.get(piece.extent);
-        let target = if entry.home == SlotNumber::NONE { WriteTarget::Home } else { placed.target };
-        (claim, Placed { entry, target, ..placed })
+    fn makes_extras(&self, piece: &Piece, placed: &Placed) -> bool {
+        matches!(placed.target, WriteTarget::Extra(_) | WriteTarget::NewHome(_))
+            && !self.has_all_extras(piece)
     }
 
-    /// For an extent without a home, the allocation chooses the target.
+    /// Asks the policy for the target of a write, under a lock in this mode. For an extent without a home, the
+    /// allocation chooses the target.
     #[inline]
-    fn target_of(&self, piece: &Piece, request: ByteRange, cached: bool) -> Placed {
+    fn place(&self, piece: &Piece, request: ByteRange, mode: Mode) -> Placed {
+        let cached = mode == Mode::Exclusive && self.guests.cache.borrow().contains(piece.extent);
         let entry = self.state.borrow().map.get(piece.extent);
         if entry.home == SlotNumber::NONE {
             return Placed { entry, target: WriteTarget::Home, timing: Timing::Now, request };
@@ -268,6 +267,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
             (placement.write_target(), placement.second)
         });
         Placed { entry, target: self.enough(target), timing: Timing::of(second), request }
+    }
+
+    /// The placement after an exchange of locks, in which the extent may have changed.
+    fn still_placed(&self, piece: &Piece, placed: Placed) -> Placed {
+        let entry = self.state.borrow().map.get(piece.extent);
+        let target = if entry.home == SlotNumber::NONE { WriteTarget::Home } else { placed.target };
+        Placed { entry, target, ..placed }
     }
 
     /// Makes writes that share the extent's lock take turns if they overlap in a sector. Writes that only
@@ -297,7 +303,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Placed { entry, target, timing, request }: Placed,
         is_only: impl Fn() -> bool,
     ) -> Result<Updated> {
-        if entry.partly_lost && self.lost_edges(piece, entry.valid) {
+        if entry.partly_lost && self.shape.lost_edges(piece, entry.valid) {
             return Err(lost(&self.shape, piece.extent));
         }
         // Blocks of a lost part become valid only together with the whole part.
@@ -467,13 +473,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
     fn has_all_extras(&self, piece: &Piece) -> bool {
         let state = self.state.borrow();
         state.map.has_extras(piece.extent)
-            && self.blocks_of(piece).all(|(block, _)| state.extras.get(block).is_some())
+            && self.shape.blocks_in(piece).all(|(block, _)| state.extras.get(block).is_some())
     }
 
     /// Drops clean extra copies after a write that failed, or that did not reach all copies: they may differ
     /// from the required copies. The caller holds the extent's lock, exclusive.
     pub fn drop_clean_extras(&self, piece: &Piece) {
-        let blocks: Vec<BlockId> = self.blocks_of(piece).map(|(block, _)| block).collect();
+        let blocks: Vec<BlockId> = self.shape.blocks_in(piece).map(|(block, _)| block).collect();
         for block in blocks {
             if self.state.borrow().extras.get(block).is_some_and(|e| !e.dirty) {
                 self.drop_extra(block);

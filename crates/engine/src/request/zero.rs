@@ -30,12 +30,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
         zeroing: Zeroing,
         durability: Durability,
     ) -> Result<()> {
-        self.check_range(offset, len)?;
+        self.shape.check_range(offset, len)?;
         self.refuse_degraded()?;
         // One extent after the other: a discard of a whole disk must not keep guests from their extents.
         for (i, piece) in self.shape.pieces(offset, len).enumerate() {
             let all = self.up_to_extent_end(piece.clone());
-            self.wait_until_settled(&piece, Op::Discard, || self.has_edges(&all), || Whole::Zeros).await?;
+            if !self.is_settled(&piece) {
+                let keeps_bytes = || self.has_edges(&all);
+                Box::pin(self.wait_until_settled(&piece, Op::Discard, keeps_bytes, || Whole::Zeros)).await?;
+            }
             for part in self.parts_to_zero(all) {
                 self.zero_piece(part, zeroing).await?;
             }
@@ -87,7 +90,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if !self.state.borrow().map.is_of_adopted() {
             return self.zero(offset, len, Zeroing::MayDiscard, Durability::Volatile).await;
         }
-        self.check_range(offset, len)?;
+        self.shape.check_range(offset, len)?;
         self.refuse_degraded()?;
         // Only whole blocks are discarded: fractions of blocks keep their bytes.
         let block = self.shape.block_size;
