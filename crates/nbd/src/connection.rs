@@ -10,7 +10,7 @@ use crate::inbox::Inbox;
 use crate::memory::{Fit, Held};
 use crate::request::{LongWrite, Payload, Work, check, fail, is_change, longest_piece, needs_quiet, serve};
 use crate::session::Session;
-use crate::wire::{NBD_CMD_DISC, NBD_CMD_WRITE, NBD_EPERM, NBD_ESHUTDOWN, Request};
+use crate::wire::{NBD_CMD_DISC, NBD_CMD_WRITE, NBD_EPERM, Request};
 use braid_base::Bytes;
 use braid_engine::Export;
 use braid_runtime::{Tags, yield_now};
@@ -94,11 +94,13 @@ impl<S: Fn(Work)> Receiver<'_, S> {
             }
             self.session.count_request();
             self.tag().await;
-            if self.session.is_abandoned() {
+            // A request that comes while the server stops gets no reply: a client that connects again then
+            // sends the request again. NBD_ESHUTDOWN would become an error at the client's user: qemu and the
+            // kernel's client do not send a refused request again.
+            if self.session.is_abandoned() || self.session.is_stopping() {
                 return Ok(());
             }
             match check(&request, self.size, self.session.agreed.get()) {
-                _ if self.session.is_stopping() => self.refuse(&request, NBD_ESHUTDOWN).await?,
                 Err(error) => self.refuse(&request, error).await?,
                 Ok(()) if self.is_read_only && is_change(&request) => {
                     self.refuse(&request, NBD_EPERM).await?

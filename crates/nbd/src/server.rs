@@ -168,7 +168,7 @@ impl<E: Export> Server<E> {
         }
     }
 
-    /// Stops: no new connections, no new requests (NBD_ESHUTDOWN); requests in flight are answered. Completes
+    /// Stops: no new connections; requests in flight are answered, later requests get no reply. Completes
     /// when all connections have ended: at the latest after the configured time to drain plus the time that
     /// the export needs for requests in flight.
     pub async fn shutdown(&self) {

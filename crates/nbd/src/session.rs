@@ -45,7 +45,7 @@ pub struct Session {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
     Serving,
-    /// The server stops: new requests are refused, and the socket is closed once nothing is in flight.
+    /// The server stops: no request begins, and the socket is closed once nothing is in flight.
     Stopping,
     /// Nothing is received any more.
     Ended,
@@ -178,7 +178,7 @@ impl Session {
         self.channel.close();
     }
 
-    /// Refuses new requests from now on, and closes once requests in flight are answered.
+    /// Begins no request from now on, and closes once requests in flight are answered.
     pub fn stop(&self, deadline: Nanos) {
         if self.stage.get() == Stage::Serving {
             self.stage.set(Stage::Stopping);
@@ -188,7 +188,7 @@ impl Session {
         self.close_if_stopped();
     }
 
-    /// True if new requests are refused.
+    /// True if no request begins any more.
     pub fn is_stopping(&self) -> bool {
         self.stage.get() != Stage::Serving
     }
