@@ -9,7 +9,7 @@ PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
 export PREFIX SYSCONFDIR DESTDIR
 
-.PHONY: help test demo build install uninstall deb boot-test upgrade-test static crash fuzz postgres ceph bench bench-check book install-tools screenshot bench-ceph clean
+.PHONY: help test demo build install uninstall deb boot-test upgrade-test static crash fuzz postgres ceph bench bench-check book install-tools screenshot bench-ceph bench-ublk clean
 
 help: ## list these verbs
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -68,6 +68,9 @@ bench-ceph: ## Braid over two pools of a Ceph cluster beside RBD alone, by turns
 	@scripts/install-tools
 	cargo build --release --bin braid
 	@scripts/bench-ceph $(PARTS)
+
+bench-ublk: ## a ublk device beside rublk's loop target, by turns, in the small virtual machine; needs libclang-dev, fio, qemu-system-x86
+	@scripts/bench-ublk
 
 book: ## the documents as a book, target/book/index.html; installs mdbook by cargo if it is missing
 	@scripts/book

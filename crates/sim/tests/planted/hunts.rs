@@ -1,6 +1,6 @@
 //! Campaigns for finding planted bugs.
 
-use super::chosen::SEEDS;
+use super::chosen::{SEEDS, seeds};
 use crate::campaigns;
 use crate::engine_subject::{Engine, campaign};
 use braid_base::{KIB, MIB, Nanos};
@@ -14,7 +14,7 @@ const BUSY_JOURNAL: Mix = Mix { read: 5, write: 30, fua: 20, flush: 30, discard:
 pub fn hunt(bug: Bug) -> (Campaign, Engine) {
     let (campaign, engine) = hunt_shared(bug).unwrap_or_else(|| hunt_alone(bug));
     // Trials of earlier failures run elsewhere.
-    (Campaign { name: "planted", seeds: 0..SEEDS, shortening: 0, ..campaign }, engine)
+    (Campaign { name: "planted", seeds: seeds(bug), shortening: 0, ..campaign }, engine)
 }
 
 /// Campaigns that the engine must also pass without any bug.

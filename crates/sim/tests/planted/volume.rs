@@ -9,7 +9,7 @@ use crate::{
     unread_journal, unrecorded, witness,
 };
 use braid_engine::{Bug, plant};
-use chosen::{SEEDS, chosen};
+use chosen::{chosen, seeds};
 use std::panic::catch_unwind;
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ use std::time::Instant;
 fn found_by(bug: Bug, trial: fn(u64)) -> Option<u64> {
     let start = Instant::now();
     plant(Some(bug));
-    let found = (0..SEEDS).find(|&seed| catch_unwind(|| trial(seed)).is_err());
+    let found = seeds(bug).find(|&seed| catch_unwind(|| trial(seed)).is_err());
     plant(None);
     println!("{bug:?}: found after {:.1} s by seed {found:?}", start.elapsed().as_secs_f32());
     found
