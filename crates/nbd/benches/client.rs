@@ -3,7 +3,7 @@
 //! busy neighbour hits both.
 //!
 //! `cargo bench -p braid-nbd --bench client [-- ROUNDS [PART-OF-A-LOAD'S-NAME]]`; needs nbdkit and fio.
-//! `CONNECTIONS=n` sets the most connections of Braid's client; fio has one.
+//! `CONNECTIONS=n` limits the connections of Braid's client; fio has one.
 
 #[path = "../tests/support/mod.rs"]
 mod support;
@@ -83,10 +83,8 @@ impl Ours {
         let ring = Ring::new(64, &arena).expect("a ring");
         let address: Address =
             format!("nbd+unix:///?socket={}", socket.display()).parse().expect("an address");
-        let usual = Limits::of(&address);
-        let connections =
-            std::env::var("CONNECTIONS").map_or(usual.connections, |n| n.parse().expect("a number"));
-        let limits = Limits { connections, ..usual };
+        let connections = std::env::var("CONNECTIONS").map_or(4, |n| n.parse().expect("a number"));
+        let limits = Limits { connections, ..Limits::default() };
         let opened =
             RemoteDevice::connect_within(&ring, &address, DeviceClass::Ssd, Access::ReadWrite, limits);
         let device = Rc::new(ring.block_on(opened).expect("a device"));

@@ -25,7 +25,7 @@ pub struct RemoteDevice {
 }
 
 impl RemoteDevice {
-    /// Connects to an export, with [`Limits::of`] the address.
+    /// Connects to an export, with the usual [`Limits`].
     ///
     /// # Errors
     /// `TimedOut`, or errors of connect(2), if the server is not reached; `InvalidData` if the server breaks
@@ -38,7 +38,7 @@ impl RemoteDevice {
         class: DeviceClass,
         access: Access,
     ) -> io::Result<RemoteDevice> {
-        RemoteDevice::connect_within(ring, address, class, access, Limits::of(address)).await
+        RemoteDevice::connect_within(ring, address, class, access, Limits::default()).await
     }
 
     /// As [`RemoteDevice::connect`], with other limits.

@@ -12,11 +12,11 @@ use crate::inbox::Inbox;
 use crate::within::within;
 use braid_base::{DeviceClass, Nanos};
 use braid_runtime::{Runtime, join_all};
-use braid_uring::{ConnectLimits, Destination, Ring, Stream, run_blocking};
+use braid_uring::{ConnectLimits, Ring, Stream, run_blocking};
 use std::io::{self, ErrorKind};
 use std::rc::Rc;
 
-/// Limits of a device. [`Limits::of`] is right outside tests.
+/// Limits of a device. [`Limits::default`] is right outside tests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Time for name resolution and connect.
@@ -28,17 +28,6 @@ pub struct Limits {
     pub silence: Nanos,
     /// Connections to a server that allows several.
     pub connections: usize,
-}
-
-impl Limits {
-    /// The usual limits for an address. Over a Unix socket, one connection: no network limits the connection,
-    /// and a server with threads, as nbdkit, writes to a file from several connections at 0.6 of the rate.
-    pub fn of(address: &Address) -> Limits {
-        match address.destination() {
-            Destination::Unix(_) => Limits { connections: 1, ..Limits::default() },
-            Destination::Tcp { .. } => Limits::default(),
-        }
-    }
 }
 
 impl Default for Limits {
