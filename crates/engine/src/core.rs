@@ -106,9 +106,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         decide(&mut **self.policy.borrow_mut(), &view)
     }
 
-    /// Tells the policy about a guest's request. Returns the delay of the request that the policy asks for. A
-    /// request beyond the end of the volume is not told: an error is about to follow. Called only for policies
-    /// that observe requests.
+    /// Tells the policy about a guest's request. Returns the delay that the policy asks for. A request beyond
+    /// the end of the volume is not told: an error is about to follow. Called only for policies that observe
+    /// requests.
     #[inline(never)]
     pub fn arrived(&self, op: Op, offset: Bytes, len: Bytes, flags: Flags, now: Nanos) -> Nanos {
         let end = offset.checked_add(len).filter(|&end| end <= self.shape.volume_size);

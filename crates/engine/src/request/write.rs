@@ -252,8 +252,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             && !self.has_all_extras(piece)
     }
 
-    /// Asks the policy for the target of a write, under a lock in this mode. For an extent without a home, the
-    /// allocation chooses the target.
+    /// Asks the policy for the target of a write, under a lock in this mode. For an extent without a home,
+    /// the allocation chooses the target.
     #[inline]
     fn place(&self, piece: &Piece, request: ByteRange, mode: Mode) -> Placed {
         let cached = mode == Mode::Exclusive && self.guests.cache.borrow().contains(piece.extent);
