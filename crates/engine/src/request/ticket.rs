@@ -14,8 +14,8 @@
 //!
 //! A write is placed between claim and ticket: the policy chooses the target under the lock.
 //!
-//! A step that need not wait is no future: `admit`, `is_settled` and `try_claim_to_write` cost a write that
-//! waits for nothing a tenth less than the same steps as futures.
+//! A step that need not wait is no future: with `admit`, `is_settled` and `try_claim_to_write`, the volume
+//! alone of `simulate-speed` takes a tenth less than with the same steps as futures.
 
 use super::changing::ChangeMark;
 use super::gate::Inside;
