@@ -330,6 +330,25 @@ fn stopping_server_completes_requests_in_flight_and_leaves_new_without_reply() {
     server.stop();
 }
 
+/// More requests than are served at a time: no refusal may reach a client that will connect again.
+#[test]
+fn stopping_server_refuses_no_request_of_a_full_pipeline() {
+    const REQUESTS: usize = 200;
+    let setup = Setup { kind: Kind::Slow(Nanos::from_millis(500)), ..Setup::default() };
+    let server = Running::start(setup);
+    let mut client = RawClient::simple(&server.socket);
+    (0..REQUESTS as u64).for_each(|cookie| client.request(NBD_CMD_FLUSH, 0, cookie, 0, 0));
+    server.wait_until("the pipeline is full", |state| state.counters.requests > 32);
+    server.begin_stop();
+    let mut replies = Vec::new();
+    // The end may come as an error, because the last requests are unread.
+    let _end = client.stream.read_to_end(&mut replies);
+    let (whole, rest) = replies.as_chunks::<16>();
+    assert!(rest.is_empty() && !whole.is_empty() && whole.len() < REQUESTS, "{} replies", whole.len());
+    assert!(whole.iter().all(|reply| reply[4..8] == [0; 4]), "no reply is an error");
+    server.stop();
+}
+
 #[test]
 fn an_idle_connection_costs_no_processor_time() {
     let server = Running::start(Setup { size: GIB, ..Setup::default() });
