@@ -317,13 +317,13 @@ impl<R: Runtime, D: Device> Volume<R, D> {
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// State of a device for reports: draining until the removal of the device is durable. An opening after a
-    /// crash needs the device until then.
+    /// State of a device for reports: draining, missing or failed until the removal of the device is durable.
+    /// An opening after a crash needs a draining device until then.
     fn reported_state(&self, member: &Member<D>) -> DeviceState {
-        match member.state() {
-            DeviceState::Removed if self.moves.drains.is_changing(member.id) => DeviceState::Draining,
-            state => state,
-        }
+        let state = member.state();
+        let before =
+            (state == DeviceState::Removed).then(|| self.moves.drains.state_before_change(member.id));
+        before.flatten().unwrap_or(state)
     }
 
     /// Bytes of extents that still lack the required second copy. While epochs are kept, an epoch makes the

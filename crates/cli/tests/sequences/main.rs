@@ -32,6 +32,8 @@ const FOUND: &[&str] = &[
     // Files in shared memory were taken for block devices, and not found under another name.
     "ssd-first; swap ma 0; serve w- 0; serve v- 0",
     "cache; save-state v- 0; serve v- 0; add v- 1; stop v- 0; load-state v- 0; serve v- 0",
+    // A missing device was reported as draining while its removal became durable.
+    "three; force v- 0; kill v- 0; away ba 0; serve v- 0; replace v- 19; settle v- 0; stop v- 0",
 ];
 
 #[test]

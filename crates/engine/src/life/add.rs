@@ -73,7 +73,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         if !addition.overwrite {
             refuse_content(&*device, &addition.name).await?;
         }
-        core.moves.drains.begin_membership_change(id);
+        core.moves.drains.begin_membership_change(id, DeviceState::Removed);
         let joined = self.join(device, entry, &planned, record).await;
         core.moves.drains.end_membership_change(id);
         joined?;

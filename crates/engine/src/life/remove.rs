@@ -124,7 +124,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         }
         core.check_policy_without(device)?;
         // If the change cannot be made durable, the device keeps its superblock: an opening may need it.
-        core.moves.drains.begin_membership_change(device);
+        core.moves.drains.begin_membership_change(device, member.state());
         let journal = core
             .move_journal_off(device)
             .await

@@ -33,8 +33,8 @@ pub(crate) struct Drains {
     erased: RefCell<BTreeSet<DeviceId>>,
     /// Lost devices that await removal, also by the superblocks.
     lost: RefCell<BTreeSet<DeviceId>>,
-    /// Devices with a change that the superblocks do not record yet.
-    changing: RefCell<BTreeSet<DeviceId>>,
+    /// Devices with a change that the superblocks do not record yet, and their states before the change.
+    changing: RefCell<BTreeMap<DeviceId, DeviceState>>,
     /// Copies made for lost devices.
     pub reproduced: Reproduced,
 }
@@ -92,9 +92,9 @@ impl Drains {
         self.lost.borrow().contains(&device)
     }
 
-    /// Notes that a device joins or leaves, before all superblocks say so.
-    pub fn begin_membership_change(&self, device: DeviceId) {
-        self.changing.borrow_mut().insert(device);
+    /// Notes that a device in state `before` joins or leaves, before all superblocks say so.
+    pub fn begin_membership_change(&self, device: DeviceId, before: DeviceState) {
+        self.changing.borrow_mut().insert(device, before);
     }
 
     /// Ends the change: all superblocks agree, or the device stays as before.
@@ -103,7 +103,12 @@ impl Drains {
     }
 
     pub fn is_changing(&self, device: DeviceId) -> bool {
-        self.changing.borrow().contains(&device)
+        self.state_before_change(device).is_some()
+    }
+
+    /// State of a device before its change; none without a change, or once all superblocks record the change.
+    pub fn state_before_change(&self, device: DeviceId) -> Option<DeviceState> {
+        self.changing.borrow().get(&device).copied()
     }
 
     pub fn set_erased(&self, device: DeviceId) {
