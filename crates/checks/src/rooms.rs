@@ -24,8 +24,8 @@ const FLOORS: &[Floors] = &[
     Floors {
         krate: "control",
         rooms: &[
-            "error", "model", "device", "state", "tls", "report", "members", "record", "served", "config",
-            "guard", "admin", "attach", "volume", "serve",
+            "error", "model", "device", "state", "tls", "report", "alert", "members", "record", "served",
+            "config", "guard", "admin", "attach", "volume", "serve",
         ],
         upwards: &[],
         on_circles: 0,

@@ -11,7 +11,7 @@ use crate::watch::{Rates, watch};
 use braid_base::{Bytes, Nanos};
 use braid_control::{
     DeviceReport, Durability, OperationReport, RestingReport, Result, StateDir, StatusReport, VolumeName,
-    VolumeReport, attached_device, volume_report, waiting,
+    VolumeReport, attached_device, volume_report,
 };
 use clap::Args;
 use std::fmt::Write;
@@ -50,7 +50,7 @@ durability (power_cut, daemon_crash or none: the worst event that flushed data s
     last_error, response_ns_mean, _p50, _p95, _p99, _p999, _max, lateness_requests, lateness_ns_mean,
     lateness_ns_max, policy_figures
 Exit status with NAME: 3 if no flush can succeed, if a device or a copy is missing or behind, or if no epoch can end.
-JSON of a volume that is not served: name, served (false), uuid, temporary, ended_unclean, pending_log, dead_block_devices, waiting_block_devices, dead_mounts, devices (path,
+JSON of a volume that is not served: name, served (false), uuid, temporary, ended_unclean, cannot_end, pending_log, dead_block_devices, waiting_block_devices, dead_mounts, devices (path,
 class, model, size_bytes, made, removed, adopted, outdated, missing). Exit status with NAME: 3 if its daemon left mounts behind. Without NAME: volumes, a list of such reports; of a volume whose daemon does not
 answer within 10 s: name, served (true), process_id, process_state, error (kind, message), and exit status 1.
 With NAME such a daemon is an error. With --watch: a line every second.")]
@@ -162,8 +162,8 @@ pub fn describe(state: &StateDir, name: &VolumeName, report: &VolumeReport, rate
         }
         VolumeReport::Silent(silent) => format!("{}\n", silent.error),
         VolumeReport::Resting(resting) => {
-            let mut text = match waiting(state, name) {
-                Some(waits) => format!("{waits}\n"),
+            let mut text = match &resting.cannot_end {
+                Some(problem) => format!("{problem}\n"),
                 None => format!("volume '{name}' is not served: braid serve {name}\n"),
             };
             if resting.temporary {

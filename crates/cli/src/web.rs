@@ -21,7 +21,8 @@ Examples:
 
 Addresses: / (the page), /api/volumes and /api/volumes/NAME (as braid status --json), /api/events (a report
 each second), /healthz (200 if all volumes are whole, else 503), /metrics (OpenMetrics), and below
-/api/volumes/NAME: /history?range=day, /map?device=1, /explain?offset_bytes=0 (as braid explain --json).
+/api/volumes/NAME: /history?range=day, /map?device=1, /explain?offset_bytes=0 (as braid explain --json),
+/alerts (as braid alert --json), /advice.
 With --token, requests carry the token (Authorization: Bearer TOKEN), or browsers log in. The connection is
 not encrypted: between machines, use a proxy with TLS or an SSH tunnel.
 
@@ -29,6 +30,9 @@ JSON, one line when ready: url.
 /history: range (hour, day), interval_seconds, since_unix_seconds, devices (device, class, and lists:
 unix_seconds, response_ns_mean, requests_per_second, bytes_per_second, requests_share, in_flight_mean,
 utilisation).
+/alerts: since_unix_seconds, alerts (unix_seconds, and as braid alert --json; the latest 100, the latest
+first).
+/advice: is_running, recorded_until_unix_seconds, unix_seconds, advice (as braid advise --json), error.
 /map: name, size_bytes, cell_bytes, examined_one_in, examined_seconds_ago, on_device, map_cells (lists:
 mapped_share, ssd_share, on_device_share, extra_share, lost_share, main_device, first_mapped_bytes,
 cell_requests_per_second).")]
@@ -44,7 +48,7 @@ pub struct Arguments {
     /// more names
     #[arg(long, value_name = "NAME")]
     host: Vec<String>,
-    /// Allow to change policies, and to fail, return, remove and keep devices, on the page
+    /// Allow to change policies, to fail, return, remove and keep devices, and to ask for advice, on the page
     #[arg(long)]
     allow_changes: bool,
 }
@@ -57,6 +61,8 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
         let url = format!("http://{address}/");
         output.announce(&serde_json::json!({ "url": url }), || url.clone());
     };
-    serve(Arc::new(state.clone()), arguments.listen, access, ready)?;
+    // The program may be replaced while it runs: the file of this process stays the same program.
+    let program = PathBuf::from("/proc/self/exe");
+    serve(Arc::new(state.clone()), arguments.listen, access, Some(program), ready)?;
     Ok(0)
 }

@@ -8,6 +8,7 @@
 //! serve/    the life of the daemon: opening, doors (its sockets), signals, closing
 //! volume/   commands by name: create, check, import, policy, recover, replace, resize
 //! attach/   a kernel block device over the daemon's file: block_device; users (of a served volume)
+//! alert/    what needs the owner: conditions (in one report), watch (their beginnings and ends)
 //! admin/    the admin socket: server and client, protocol, recording (the client's end of a trace), silence
 //!           (a daemon that does not answer)
 //! config    settings of a volume's daemon and block device, from NAME.toml
@@ -27,6 +28,7 @@
 #![forbid(unsafe_code)]
 
 mod admin;
+mod alert;
 mod attach;
 mod config;
 mod device;
@@ -45,6 +47,8 @@ mod volume;
 pub use admin::client::{Client, volume_report};
 pub use admin::protocol::{LONGEST_REPLY, LONGEST_REQUEST, PROTOCOL_VERSION, Reply, Request};
 pub use admin::recording::{Received, Recording};
+pub use alert::conditions::{AlertLevel, Findings, LIFE_DAYS};
+pub use alert::watch::{Alert, AlertWatch};
 pub use attach::block_device::{Attached, Detach, Detached, Mount, attach, attached_device, detach};
 pub use attach::users::stop;
 pub use braid_emulated::Lateness;
@@ -70,7 +74,6 @@ pub use served::address::{MachineSocket, NbdAddress};
 pub use served::detacher::answer_requests;
 pub use served::options::ServeOptions;
 pub use served::via::Via;
-pub use state::lock::waiting;
 pub use state::state_dir::{DeviceRecord, StateDir, VolumeName, VolumeRecord};
 pub use tls::authority::{MOST_DAYS, TlsReport, tls_client, tls_init};
 pub use volume::check::{CheckReport, check, repair};

@@ -1,9 +1,12 @@
 // The page of braid web. A report comes each second; the page computes rates and draws. All text of reports
 // is inserted as text. Verdicts are the server's.
 
+import * as advice from "/advice.js";
+import * as alerts from "/alerts.js";
+import * as charts from "/charts.js";
 import * as map from "/map.js";
+import { $, bytes, digits, left, legend, make, percent, put, rate, span, time } from "/text.js";
 
-const $ = (id) => document.getElementById(id);
 // The volume in the address; none if the address is malformed.
 function named() {
   try {
@@ -12,58 +15,16 @@ function named() {
     return null;
   }
 }
-const POINTS = 120; // Reports of two minutes.
 const SOON = 0.3; // Seconds: a scrape between two events makes the next report early.
 const STALE_MS = 8000; // Longest silence of the server before the page says that it is blind.
 const MOST_ROWS = 200;
-const MOST_LINES = 8; // More devices are drawn as means of their classes.
 const LEVELS = ["bad", "warning", "good", "idle"]; // The page opens with the first volume of the worst level.
 const PAST_MS = 10000; // The server adds a point to the last hour every ten seconds.
 const MAP_MS = 5000; // The daemon examines the places every five seconds at most.
-const SPANS = { now: [120, 1], hour: [3600, 10], day: [86400, 300] }; // Seconds of a range, and of a point.
 
 const state = {
-  source: null, wanted: named(), before: null, rates: null, range: "now",
-  recent: new Map(), past: null, heard: 0, allowsChanges: false, charts: new Map(), drawn: "",
+  source: null, wanted: named(), before: null, rates: null, heard: 0, allowsChanges: false,
 };
-
-// --- text ---------------------------------------------------------------------------------------------
-
-const digits = (value) => value.toFixed(value === 0 || value >= 100 ? 0 : value >= 10 ? 1 : 2);
-
-function bytes(count) {
-  let unit = 0;
-  while (count >= 1024 && unit < 6) [count, unit] = [count / 1024, unit + 1];
-  return `${unit ? digits(count) : Math.round(count)} ${["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"][unit]}`;
-}
-
-function time(ns) {
-  if (ns === null || ns === undefined) return "–";
-  const [size, unit] = ns < 1e3 ? [1, "ns"] : ns < 1e6 ? [1e3, "µs"] : ns < 1e9 ? [1e6, "ms"] : [1e9, "s"];
-  return `${digits(ns / size)} ${unit}`;
-}
-
-function span(seconds) {
-  const units = [[86400, "d"], [3600, "h"], [60, "min"]];
-  const found = units.find(([size]) => seconds >= 2 * size);
-  return found ? `${Math.round(seconds / found[0])} ${found[1]}` : `${Math.ceil(seconds)} s`;
-}
-
-const percent = (share) => `${(100 * share).toFixed(share > 0 && share < 0.1 ? 1 : 0)} %`;
-const rate = (count) => `${digits(count)}/s`;
-const left = (seconds) => (seconds === null || seconds === undefined ? "" : `, ${span(seconds)} left`);
-
-function put(node, text) {
-  if (node.textContent !== text) node.textContent = text;
-}
-
-function make(tag, text, parent, className) {
-  const node = document.createElement(tag);
-  if (text) node.textContent = text;
-  if (className) node.className = className;
-  if (parent) parent.append(node);
-  return node;
-}
 
 // --- rates between two reports --------------------------------------------------------------------------
 
@@ -289,26 +250,12 @@ function showWhere(report) {
   legend($("where-legend"), parts);
 }
 
-function legend(list, parts) {
-  while (list.children.length > parts.length) list.lastChild.remove();
-  parts.forEach((part, i) => {
-    let item = list.children[i];
-    if (!item) {
-      item = make("li", "", list);
-      make("i", "", item);
-      make("span", "", item);
-    }
-    item.children[0].className = `${part.kind} dash${part.dash ?? 0}`;
-    put(item.children[1], part.text);
-  });
-}
-
 function showVolume(report, verdict) {
   const main = $("volume");
   main.hidden = false;
   put($("name"), verdict.name);
   const isServed = Boolean(report?.guests);
-  for (const section of main.querySelectorAll("section")) section.hidden = !isServed;
+  for (const section of main.querySelectorAll("section:not([data-always])")) section.hidden = !isServed;
   $("policy").hidden = !isServed || !state.allowsChanges;
   if (!isServed) {
     put($("facts"), report ? `${verdict.word}: ${verdict.sentence}` : "There is no report of this volume.");
@@ -322,175 +269,35 @@ function showVolume(report, verdict) {
   if (!isSoon(state.before, report)) {
     state.rates = rates(state.before, report);
     state.before = report;
-    if (state.rates) remember(report, state.rates);
+    if (state.rates) charts.remember(report, state.rates);
   }
   const now = state.rates;
   showNow(report, now);
   showWhere(report);
   showDevices(report, now);
   showChoice(report);
-  draw(report);
+  charts.draw(report);
   if (isNew) fetchMap();
   if (document.activeElement !== $("policy-text") && $("policy-text").dataset.was !== report.policy) {
     $("policy-text").value = $("policy-text").dataset.was = report.policy;
   }
 }
 
-// --- charts ----------------------------------------------------------------------------------------------
-
-// Lines of the charts: devices, or the means of classes if there are many devices.
-function lines(report) {
-  if (report.devices.length <= MOST_LINES) {
-    const count = { ssd: 0, hdd: 0 };
-    return report.devices.map((device) => {
-      const kind = device.class === "ssd" ? "ssd" : "hdd";
-      return { kind, dash: count[kind]++ % 4, text: device.device, of: [device.device] };
-    });
-  }
-  return [["ssd", "SSDs, mean"], ["hdd", "disks, mean"]].map(([kind, text]) => ({
-    kind, text, dash: 0, of: report.devices.filter((d) => (d.class === "ssd") === (kind === "ssd")).map((d) => d.device),
-  })).filter((line) => line.of.length);
-}
-
-function remember(report, now) {
-  const recent = state.recent;
-  if (recent.name !== report.name) {
-    recent.clear();
-    recent.name = report.name;
-    recent.times = [];
-  }
-  const at = Date.now() / 1000;
-  recent.times.push(at);
-  while (recent.times.length > POINTS) recent.times.shift();
-  for (const device of report.devices) {
-    const points = recent.get(device.device) ?? [];
-    const rates = now.devices.get(device.device);
-    points.push({ at, response: rates?.mean ?? null, share: rates?.share ?? null,
-      flight: rates?.inFlight ?? null, busy: rates?.busy ?? null });
-    while (points.length > POINTS) points.shift();
-    recent.set(device.device, points);
-  }
-}
-
-// Points by device and time, of the chosen range.
-function chosen() {
-  if (state.range === "now") return state.recent;
-  const devices = new Map();
-  for (const series of state.past?.range === state.range ? state.past.devices : []) {
-    devices.set(series.device, series.unix_seconds.map((at, i) => ({
-      at, response: series.response_ns_mean[i], share: series.requests_share[i], flight: series.in_flight_mean[i],
-      busy: series.utilisation[i],
-    })));
-  }
-  return devices;
-}
-
-// Times of the points of some lines. Where points are missing, as while no daemon ran, a time between them
-// breaks the lines.
-function timesOf(devices, drawn) {
-  const times = new Set();
-  for (const line of drawn) for (const name of line.of) for (const point of devices.get(name) ?? []) times.add(point.at);
-  const sorted = [...times].sort((a, b) => a - b);
-  const longest = 3.5 * SPANS[state.range][1];
-  return sorted.flatMap((at, i) => {
-    const before = i ? sorted[i - 1] : at;
-    return at - before > longest ? [{ at: (at + before) / 2, breaks: true }, { at }] : [{ at }];
-  });
-}
-
-// Columns for uPlot: times, and a value for each line: null breaks the line, undefined continues it.
-function columns(devices, drawn, field) {
-  const times = timesOf(devices, drawn);
-  const values = drawn.map((line) => {
-    const sums = new Map();
-    for (const name of line.of) {
-      for (const point of devices.get(name) ?? []) {
-        if (point[field] === null || point[field] === undefined) continue;
-        const [sum, count] = sums.get(point.at) ?? [0, 0];
-        sums.set(point.at, [sum + point[field], count + 1]);
-      }
-    }
-    // Shares of a class add up; times and numbers of requests are means.
-    const value = ([sum, count]) => (field === "share" ? sum : sum / count);
-    return times.map(({ at, breaks }) => (breaks ? null : sums.has(at) ? value(sums.get(at)) : undefined));
-  });
-  return [times.map(({ at }) => at), ...values];
-}
-
-const FIELDS = [["response", 1e-6], ["share", 100], ["busy", 100], ["flight", 1]];
-const DASHES = [[], [8, 5], [2, 4], [12, 4, 2, 4]];
-const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-
-function chart(field, drawn, data) {
-  const axis = { stroke: colour("--faint"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
-  const [seconds] = SPANS[state.range];
-  const clock = new Intl.DateTimeFormat(undefined, { hour: "numeric", minute: "2-digit", ...(seconds < 300 && { second: "2-digit" }) });
-  return new uPlot({
-    width: Math.max(200, $(field).clientWidth), height: 180, legend: { show: false }, cursor: { show: false },
-    scales: {
-      x: { range: () => { const end = Date.now() / 1000; return [end - seconds, end]; } },
-      y: { range: (_, __, most) => (field === "share" || field === "busy" ? [0, 100] : [0, Math.max(most * 1.1, 0.1)]) },
-    },
-    axes: [
-      { ...axis, space: 80, size: 30, values: (_, times) => times.map((at) => clock.format(1000 * at)) },
-      { ...axis, size: 44 },
-    ],
-    series: [{}, ...drawn.map((line) => ({
-      stroke: colour(`--${line.kind}`), fill: `${colour(`--${line.kind}`)}14`, width: 2, dash: DASHES[line.dash], points: { show: false }, spanGaps: false,
-    }))],
-  }, data, $(field));
-}
-
-function draw(report) {
-  if (typeof uPlot === "undefined") return;
-  const drawn = lines(report);
-  const devices = chosen();
-  const shape = JSON.stringify([report.name, state.range, drawn]);
-  if (shape !== state.drawn) {
-    for (const made of state.charts.values()) made.destroy();
-    state.charts.clear();
-    state.drawn = shape;
-  }
-  const latest = drawn.map(() => []);
-  for (const [field, scale] of FIELDS) {
-    const [times, ...values] = columns(devices, drawn, field);
-    const scaled = values.map((line) => line.map((value) => (value === null || value === undefined ? value : value * scale)));
-    if (!state.charts.has(field)) state.charts.set(field, chart(field, drawn, [times, ...scaled]));
-    else state.charts.get(field).setData([times, ...scaled]);
-    scaled.forEach((line, i) => latest[i].push(line.findLast((value) => value !== null && value !== undefined)));
-  }
-  const number = (value, unit) => (value === undefined ? "–" : `${digits(value)}${unit}`);
-  legend($("legend"), drawn.map((line, i) => ({ ...line,
-    text: `${line.text}: ${number(latest[i][0], " ms")}, ${number(latest[i][1], " %")}, ${number(latest[i][2], " % busy")}`,
-  })));
-  showSince();
-}
-
-// From when on there are figures, if the range begins before.
-function showSince() {
-  const since = state.range === state.past?.range ? state.past.since_unix_seconds : null;
-  const begins = Date.now() / 1000 - SPANS[state.range][0];
-  const text = state.range === "now" ? "" : !since ? "No figures yet." : since <= begins ? ""
-    : `Figures since ${new Date(1000 * since).toLocaleString()}: braid web keeps them in memory, and began then.`;
-  put($("since"), text);
-}
-
 function redraw() {
   map.redraw();
-  state.drawn = "";
-  if (state.before) draw(state.before);
+  charts.redraw(state.before);
 }
 
 const pathOf = (volume, rest) => `/api/volumes/${encodeURIComponent(volume)}/${rest}`;
 
 async function fetchPast() {
-  if (!state.wanted || state.range === "now") return;
-  const [volume, range] = [state.wanted, state.range];
+  const [volume, range] = [state.wanted, charts.range()];
+  if (!volume || range === "now") return;
   try {
     const answer = await fetch(pathOf(volume, `history?range=${range}`));
     const past = answer.ok ? await answer.json() : null;
-    if (volume === state.wanted && range === state.range) state.past = past;
-    if (state.before) draw(state.before);
+    if (volume === state.wanted && range === charts.range()) charts.take(past);
+    if (state.before) charts.draw(state.before);
   } catch {
     // The stream of events reports the lost connection.
   }
@@ -599,17 +406,18 @@ function receive(frame) {
   const verdict = verdicts.find((known) => known.name === state.wanted);
   showNotes(verdict.notes);
   showVolume(frame.volumes.find((report) => report.name === state.wanted), verdict);
+  alerts.follow(frame.alert_count, pathOf(state.wanted, "alerts"));
 }
 
 function choose(name) {
   state.wanted = name;
-  state.before = state.rates = state.past = null;
+  state.before = state.rates = null;
   $("map-device").value = "";
-  map.clear();
-  state.recent.name = null;
+  for (const part of [map, charts, alerts, advice]) part.clear();
   history.replaceState(null, "", `#${encodeURIComponent(name)}`);
   connect();
   fetchPast();
+  advice.look();
 }
 
 function connect() {
@@ -645,7 +453,7 @@ function watch() {
 
 for (const button of document.querySelectorAll("[data-range]")) {
   button.addEventListener("click", () => {
-    state.range = button.dataset.range;
+    charts.choose(button.dataset.range);
     for (const other of document.querySelectorAll("[data-range]")) {
       other.setAttribute("aria-pressed", String(other === button));
     }
@@ -672,7 +480,10 @@ addEventListener("hashchange", () => {
 });
 setInterval(watch, 1000);
 setInterval(fetchPast, PAST_MS);
+setInterval(advice.look, PAST_MS);
 setInterval(fetchMap, MAP_MS);
 document.addEventListener("visibilitychange", fetchMap);
-map.setUp({ bytes, percent, rate }, explain);
+map.setUp(explain);
+advice.setUp({ wanted: () => state.wanted, path: pathOf, confirmed, change });
+advice.look();
 reconnect();

@@ -1,18 +1,17 @@
 // The map of a volume: where data lies, by device and heat. The daemon counts in cells; the page draws them
 // on a canvas, and asks for the explanation of a byte. All text of reports is inserted as text.
 
+import { $, bytes, percent, rate } from "/text.js";
+
 const WIDE = 640; // Below this width in pixels, four cells are drawn as one: a finger hits them.
 const MOST_SIDE = 24; // Pixels of a cell on a small volume.
 const STEPS = 1000; // The coldest visible cell is so many times colder than the hottest cell.
 const FAINT = 0.2; // Part of the colour of a cell without heat.
 const PLACES = 0.65; // Part of the colour of a cell in the view without heat.
 
-const $ = (id) => document.getElementById(id);
-const state = { map: null, cells: [], columns: 1, side: 1, gap: 1, chosen: null, view: "heat", text: {} };
+const state = { map: null, cells: [], columns: 1, side: 1, gap: 1, chosen: null, view: "heat" };
 
-// Functions that write numbers: bytes, percent, rate, digits.
-export function setUp(text, explain) {
-  state.text = text;
+export function setUp(explain) {
   const canvas = $("map");
   canvas.addEventListener("pointermove", (event) => say(at(event)));
   canvas.addEventListener("pointerleave", () => say(state.chosen));
@@ -127,7 +126,6 @@ function choose(place, explain) {
 // Says what a cell holds.
 function say(place) {
   const cell = place === null ? null : state.cells[place];
-  const { bytes, percent, rate } = state.text;
   const parts = [];
   if (cell) {
     parts.push(`${bytes(cell.to - cell.from)} from ${bytes(cell.from)}`);
@@ -143,7 +141,6 @@ function say(place) {
 
 // How much of the load meets data on SSDs, and what a cell is.
 function summarise() {
-  const { bytes, percent, rate } = state.text;
   const heats = state.cells.map((cell) => cell.heat ?? 0);
   const all = heats.reduce((sum, heat) => sum + heat, 0);
   const cells = `A cell is ${bytes(state.map.cell_bytes)}` +
@@ -223,7 +220,6 @@ const copy = ({ device, class: kind, path }) => `${device} (${KINDS[kind] ?? kin
 
 // The report of braid explain, in words.
 export function explained(report) {
-  const { bytes } = state.text;
   const words = [];
   const place = `Byte ${report.offset_bytes} (at ${bytes(report.offset_bytes)}, extent ${report.extent})`;
   if (!report.home && !report.extra) words.push(`${place} was never written, or was discarded: it reads as zero.`);

@@ -8,14 +8,19 @@
 //! | `/api/volumes/NAME/history?range=hour` | the last hour or day of the devices |
 //! | `/api/volumes/NAME/map`, `/api/volumes/NAME/map?device=1` | where data lies, and its heat |
 //! | `/api/volumes/NAME/explain?offset_bytes=0` | as `braid explain NAME 0 --json` |
+//! | `/api/volumes/NAME/alerts` | what needed the owner, as `braid alert` tells it |
+//! | `/api/volumes/NAME/advice` | the latest advice about the policy, as `braid advise --json` |
 //! | `/api/health` | verdicts about all volumes, and whether changes are allowed |
 //! | `/api/events`, `/api/events?volume=NAME` | reports of all volumes, or of one, each second |
 //! | `/healthz` | 200 if all volumes are whole, else 503, with reasons |
 //! | `/metrics` | OpenMetrics |
 //! | POST `/api/volumes/NAME/policy` | changes the policy |
+//! | POST `/api/volumes/NAME/advice` | begins or ends an advice |
 //! | POST `/api/volumes/NAME/devices/DEVICE` | fails, returns, removes or keeps a device |
 
 use crate::access::{Access, guard, refuse};
+use crate::advice::Advisor;
+use crate::alerts::Alerts;
 use crate::daemons::Daemons;
 use crate::dashboard::Dashboard;
 use crate::events::{beat, events};
@@ -34,17 +39,21 @@ use axum::routing::{MethodRouter, get, post};
 use axum::{Json, Router};
 use braid_control::{Error, ErrorKind, Request, VolumeName, VolumeReport};
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Longest body of a request: a policy with all its settings fits many times.
 const LONGEST_BODY: usize = 16 << 10;
 
 /// Makes the dashboard, with all its addresses. Starts a task that sends events and keeps the history while
-/// the router or a connection exists, so a Tokio runtime is needed.
-pub fn router(daemons: Arc<dyn Daemons>, access: Access) -> Router {
+/// the router or a connection exists, so a Tokio runtime is needed. Without a `program`, there is no advice.
+pub fn router(daemons: Arc<dyn Daemons>, access: Access, program: Option<PathBuf>) -> Router {
     let dashboard = Arc::new(Dashboard {
         survey: Survey::new(daemons),
         history: History::default(),
+        alerts: Alerts::default(),
+        advisor: Advisor::new(program),
         readers: Readers::default(),
         access: access.clone(),
     });
@@ -55,6 +64,8 @@ pub fn router(daemons: Arc<dyn Daemons>, access: Access) -> Router {
         .route("/api/volumes/{name}/history", get(history))
         .route("/api/volumes/{name}/map", get(map))
         .route("/api/volumes/{name}/explain", get(explain))
+        .route("/api/volumes/{name}/alerts", get(alerts))
+        .route("/api/volumes/{name}/advice", get(advice).post(advise))
         .route("/api/volumes/{name}/policy", post(set_policy))
         .route("/api/volumes/{name}/devices/{device}", post(change_device))
         .route("/api/health", get(health))
@@ -116,6 +127,20 @@ async fn history(State(dashboard): Shown, Path(name): Path<String>, past: QueryO
         (Ok(Query(past)), Ok(name)) => Json(dashboard.history.report(&name, past.range)).into_response(),
         (Err(rejection), _) => refuse(rejection.status(), ErrorKind::Usage, &rejection.body_text()),
         (_, Err(error)) => failed(&error),
+    }
+}
+
+async fn alerts(State(dashboard): Shown, Path(name): Path<String>) -> Response {
+    match name.parse() {
+        Ok(name) => Json(dashboard.alerts.report(&name)).into_response(),
+        Err(error) => failed(&error),
+    }
+}
+
+async fn advice(State(dashboard): Shown, Path(name): Path<String>) -> Response {
+    match name.parse() {
+        Ok(name) => Json(dashboard.advisor.report(&name)).into_response(),
+        Err(error) => failed(&error),
     }
 }
 
@@ -269,27 +294,66 @@ async fn change_device(
     change(&dashboard, &name, request).await
 }
 
+/// Body of a change of the advice.
+#[derive(Deserialize)]
+#[serde(tag = "action", rename_all = "snake_case", deny_unknown_fields)]
+enum AdviceChange {
+    /// Records for a time; the simulations follow.
+    Begin { seconds: u64 },
+    /// Ends the recording early, or the simulations without an advice.
+    End,
+}
+
+async fn advise(
+    State(dashboard): Shown,
+    Path(name): Path<String>,
+    body: std::result::Result<Json<AdviceChange>, JsonRejection>,
+) -> Response {
+    let (name, Json(change)) = match allowed(&dashboard, &name, body) {
+        Ok(allowed) => allowed,
+        Err(refused) => return *refused,
+    };
+    let advisor = &dashboard.advisor;
+    let changed = match change {
+        AdviceChange::Begin { seconds } => advisor.begin(name.clone(), Duration::from_secs(seconds)),
+        AdviceChange::End => advisor.end(&name),
+    };
+    match changed {
+        Ok(()) => Json(advisor.report(&name)).into_response(),
+        Err(error) => failed(&error),
+    }
+}
+
 async fn change(
     dashboard: &Dashboard,
     name: &str,
     request: std::result::Result<Request, JsonRejection>,
 ) -> Response {
-    if !dashboard.access.allows_changes() {
-        let problem = "the dashboard only reads: braid web --allow-changes";
-        return refuse(StatusCode::FORBIDDEN, ErrorKind::Usage, problem);
-    }
-    let request = match request {
-        Ok(request) => request,
-        Err(rejection) => return refuse(rejection.status(), ErrorKind::Usage, &rejection.body_text()),
+    let (name, request) = match allowed(dashboard, name, request) {
+        Ok(allowed) => allowed,
+        Err(refused) => return *refused,
     };
-    let reply = match name.parse() {
-        Ok(name) => dashboard.survey.call(name, request).await,
-        Err(error) => Err(error),
-    };
-    match reply {
+    match dashboard.survey.call(name, request).await {
         Ok(reply) => Json(reply).into_response(),
         Err(error) => failed(&error),
     }
+}
+
+/// Returns the volume and the body of a change, if changes are allowed.
+fn allowed<T>(
+    dashboard: &Dashboard,
+    name: &str,
+    body: std::result::Result<T, JsonRejection>,
+) -> std::result::Result<(VolumeName, T), Box<Response>> {
+    if !dashboard.access.allows_changes() {
+        let problem = "the dashboard only reads: braid web --allow-changes";
+        return Err(Box::new(refuse(StatusCode::FORBIDDEN, ErrorKind::Usage, problem)));
+    }
+    let refused = |rejection: JsonRejection| {
+        Box::new(refuse(rejection.status(), ErrorKind::Usage, &rejection.body_text()))
+    };
+    let name = name.parse().map_err(|error| Box::new(failed(&error)))?;
+    Ok((name, body.map_err(refused)?))
 }
 
 /// Answers with the error of a command, as the command does with `--json`.

@@ -1,16 +1,20 @@
 //! The state shared by all requests.
 
 use crate::access::Access;
+use crate::advice::Advisor;
+use crate::alerts::Alerts;
 use crate::history::History;
 use crate::readers::Readers;
 use crate::survey::{Shared, Survey};
 use crate::verdict::{Health, judge};
 use braid_control::{Result, VolumeName};
 
-/// Volumes, their history, open pages, and the conditions of access.
+/// Volumes, their history, alerts and advice, open pages, and the conditions of access.
 pub(crate) struct Dashboard {
     pub survey: Survey,
     pub history: History,
+    pub alerts: Alerts,
+    pub advisor: Advisor,
     pub readers: Readers,
     pub access: Access,
 }

@@ -37,11 +37,15 @@ pub(crate) async fn beat(dashboard: Weak<Dashboard>) {
     loop {
         ticks.tick().await;
         let Some(dashboard) = dashboard.upgrade() else { return };
-        if sampled.is_none_or(|at| at.elapsed() >= INTERVAL) {
+        let wanted = dashboard.readers.wanted();
+        let is_due = sampled.is_none_or(|at| at.elapsed() >= INTERVAL);
+        if is_due {
             sampled = Some(Instant::now());
             tokio::spawn(sample(dashboard.clone()));
         }
-        let wanted = dashboard.readers.wanted();
+        if is_due || !wanted.is_empty() {
+            note_alerts(&dashboard).await;
+        }
         let mut frames = BTreeMap::new();
         for volume in wanted {
             let made = frame(&dashboard, volume.as_ref()).await;
@@ -58,6 +62,13 @@ async fn sample(dashboard: Arc<Dashboard>) {
     }
 }
 
+async fn note_alerts(dashboard: &Dashboard) {
+    match dashboard.survey.all().await {
+        Ok(reports) => dashboard.alerts.note(unix_seconds(), &reports),
+        Err(error) => tracing::warn!("{error}"),
+    }
+}
+
 /// Makes a frame: the verdicts about all volumes, and the reports of the wanted volumes.
 async fn frame(dashboard: &Dashboard, wanted: Option<&VolumeName>) -> Bytes {
     let value = match dashboard.reports().await {
@@ -65,7 +76,8 @@ async fn frame(dashboard: &Dashboard, wanted: Option<&VolumeName>) -> Bytes {
             let chosen = reports.iter().filter(|(name, _)| wanted.is_none_or(|wanted| wanted == name));
             let volumes: Vec<_> = chosen.filter_map(|(_, report)| report.as_deref().ok()).collect();
             let all = serde_json::json!({
-                "unix_seconds": unix_seconds(), "health": health, "volumes": volumes
+                "unix_seconds": unix_seconds(), "health": health, "volumes": volumes,
+                "alert_count": dashboard.alerts.count(),
             });
             let text = all.to_string();
             if text.len() <= LONGEST_FRAME {
@@ -83,6 +95,7 @@ fn as_event(json: &str) -> Bytes {
     format!("data: {json}\n\n").into()
 }
 
-fn unix_seconds() -> u64 {
+/// The time of this moment.
+pub(crate) fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

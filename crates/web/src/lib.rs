@@ -15,12 +15,16 @@
 //! metrics   OpenMetrics, made at the scrape
 //! verdict   a report as a sentence: is the data safe
 //! history   the last hour and day of the devices
+//! alerts    what needs the owner, with its beginning and end
+//! advice    what other policies would give: runs `braid advise`
 //! survey    reports of all volumes, shared by all readers
 //! daemons   the trait over the admin client, with a fake in the tests
 //! ```
 #![forbid(unsafe_code)]
 
 mod access;
+mod advice;
+mod alerts;
 mod api;
 mod daemons;
 mod dashboard;

@@ -9,6 +9,10 @@ const STYLE: &str = include_str!("../page/style.css");
 const ICON: &str = include_str!("../page/icon.svg");
 const SCRIPT: &str = include_str!("../page/app.js");
 const MAP: &str = include_str!("../page/map.js");
+const CHARTS: &str = include_str!("../page/charts.js");
+const ALERTS: &str = include_str!("../page/alerts.js");
+const ADVICE: &str = include_str!("../page/advice.js");
+const WORDS: &str = include_str!("../page/text.js");
 /// The charts' library, unchanged, from the folder that the reports of `braid lab` use, with its licence.
 const UPLOT: &str = include_str!("../../lab/assets/uplot/uPlot.iife.min.js");
 const UPLOT_STYLE: &str = include_str!("../../lab/assets/uplot/uPlot.min.css");
@@ -21,13 +25,17 @@ const SVG: &str = "image/svg+xml";
 const TEXT: &str = "text/plain; charset=utf-8";
 
 /// Files by address, with their types.
-pub(crate) const FILES: [(&str, &str, &str); 9] = [
+pub(crate) const FILES: [(&str, &str, &str); 13] = [
     ("/", HTML, INDEX),
     ("/login", HTML, LOGIN),
     ("/style.css", CSS, STYLE),
     ("/icon.svg", SVG, ICON),
     ("/app.js", JAVASCRIPT, SCRIPT),
     ("/map.js", JAVASCRIPT, MAP),
+    ("/charts.js", JAVASCRIPT, CHARTS),
+    ("/alerts.js", JAVASCRIPT, ALERTS),
+    ("/advice.js", JAVASCRIPT, ADVICE),
+    ("/text.js", JAVASCRIPT, WORDS),
     ("/uplot.js", JAVASCRIPT, UPLOT),
     ("/uplot.css", CSS, UPLOT_STYLE),
     ("/uplot-licence.txt", TEXT, UPLOT_LICENCE),

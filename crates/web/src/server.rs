@@ -9,6 +9,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
@@ -18,8 +19,9 @@ use tokio_io_timeout::TimeoutStream;
 
 /// Most connections at a time; further connections are closed at once.
 const MOST_CONNECTIONS: usize = 64;
-/// Threads for questions to daemons: one for each volume, each change, each look and the list of names.
-const MOST_THREADS: usize = MOST_VOLUMES + MOST_CHANGES + MOST_LOOKS + 1;
+/// Threads for questions to daemons: one for each volume, each change, each look, the list of names and an
+/// advice.
+const MOST_THREADS: usize = MOST_VOLUMES + MOST_CHANGES + MOST_LOOKS + 2;
 /// Longest time for the head of a request, and between two requests.
 const HEAD_LIMIT: Duration = Duration::from_secs(20);
 /// Longest time in which a client takes nothing of an answer.
@@ -30,7 +32,7 @@ const LONGEST_HEAD: usize = 16 << 10;
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 /// Serves the dashboard on one thread until SIGTERM, SIGINT or SIGHUP. Calls `ready` with the address once
-/// connections are accepted.
+/// connections are accepted. `program` is the program `braid`, which gives advice.
 ///
 /// # Errors
 /// `Busy` if the address is in use, `Io` if the machine refuses the address or a signal.
@@ -38,6 +40,7 @@ pub fn serve(
     daemons: Arc<dyn Daemons>,
     listen: SocketAddr,
     access: Access,
+    program: Option<PathBuf>,
     ready: impl FnOnce(SocketAddr),
 ) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -57,7 +60,7 @@ pub fn serve(
         let end = ended()?;
         ready(address);
         tokio::select! {
-            () = accept(listener, daemons, access) => {}
+            () = accept(listener, router(daemons, access, program)) => {}
             () = end => {}
         }
         Ok(())
@@ -85,8 +88,7 @@ fn ended() -> Result<impl Future<Output = ()>> {
     })
 }
 
-async fn accept(listener: TcpListener, daemons: Arc<dyn Daemons>, access: Access) {
-    let router = router(daemons, access);
+async fn accept(listener: TcpListener, router: axum::Router) {
     let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     loop {
         let Ok((stream, _)) = listener.accept().await else {

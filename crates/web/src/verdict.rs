@@ -165,6 +165,9 @@ fn whole(status: &StatusReport) -> (Level, &'static str, String) {
 
 fn at_rest(resting: &RestingReport) -> (Level, &'static str, String) {
     let name = &resting.name;
+    if let Some(problem) = &resting.cannot_end {
+        return (Level::Bad, "No answer", capital(problem));
+    }
     if resting.is_attached_dead() {
         let sentence = format!(
             "The daemon died, and requests to its block device or mount fail. To remove both: braid detach \
@@ -214,7 +217,7 @@ fn notes(status: &StatusReport) -> Vec<String> {
 }
 
 /// The message of an error as a sentence.
-fn capital(error: &Error) -> String {
+fn capital(error: &impl ToString) -> String {
     let text = error.to_string();
     let mut rest = text.chars();
     let first = rest.next().map(|first| first.to_uppercase().to_string());

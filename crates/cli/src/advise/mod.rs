@@ -18,9 +18,11 @@ use braid_trace::Options;
 use clap::Args;
 use scratch::Scratch;
 use serde::Serialize;
+use signal_hook::consts::SIGTERM;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use volume::Served;
 
@@ -48,7 +50,7 @@ With NAME, simulations begin with the volume's own devices, addresses and layout
 recording lie on SSDs, if there are at most 65,536. Otherwise simulations begin like those of `braid simulate`. Devices
 without a model need one: `braid device calibrate` makes a model, --ssd-model and --hdd-model name it.
 
-JSON: name (null without a volume), command (command to type; null if no change is advised), wall_seconds (differs from run to run), load, recorded_requests,
+JSON: name (null without a volume), command (command to type; null if no change is advised), sentences (the advice in words), wall_seconds (differs from run to run), load, recorded_requests,
 recorded_seconds, simulated_requests, warm_up_seconds, measured_seconds, measured_requests, bad_records, unrecorded_requests, measured_latency_ns_mean (of the volume during the
 recording; null with --trace), touched_extents_bytes, seed, present_policy,
 rows, unfit_policies (policy, why), choice, curves.
@@ -61,7 +63,8 @@ rows, unfit_policies (policy, why), choice, curves.
 pub struct Arguments {
     /// Name of the volume, which must be served
     name: Option<VolumeName>,
-    /// Length of the recording; Ctrl-C ends the recording early, and the advice follows
+    /// Length of the recording; Ctrl-C ends the recording early, and the advice follows. SIGTERM ends the
+    /// command
     #[arg(long = "for", value_name = "TIME", default_value = "10min", conflicts_with = "trace")]
     length: Nanos,
     /// File to keep the recording in
@@ -129,6 +132,8 @@ pub struct Arguments {
 struct Report {
     name: Option<String>,
     command: Option<String>,
+    /// The advice in words.
+    sentences: Vec<String>,
     unrecorded_requests: u64,
     /// Mean latency of reads and writes during the recording of the volume.
     measured_latency_ns_mean: Option<f64>,
@@ -142,6 +147,9 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
     check(arguments)?;
     // Signals are caught first, so that the folder is removed however the command ends.
     let told_to_end = catch_signals()?;
+    let terminated = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(SIGTERM, terminated.clone())
+        .map_err(|error| Error::io("catching signals", &error))?;
     let scratch = Scratch::new()?;
     let served =
         arguments.name.as_ref().map(|name| Served::of(state, name, arguments, &scratch)).transpose()?;
@@ -154,8 +162,8 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
             let before = Served::totals(state, name)?;
             let length = Some(Duration::from_nanos(arguments.length.0));
             let report = record(state, name, &path, false, length, &told_to_end)?;
-            // A signal ended only the recording: the advice follows.
-            told_to_end.store(false, Ordering::Relaxed);
+            // Ctrl-C ended only the recording: the advice follows.
+            told_to_end.store(terminated.load(Ordering::Relaxed), Ordering::Relaxed);
             measured_latency_ns_mean = Served::totals(state, name)?.since(before);
             (path, report.unrecorded_requests)
         }
@@ -173,11 +181,18 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
     let name = arguments.name.as_ref().map(ToString::to_string);
     let command = text::command(&advice, name.as_deref());
     let wall_seconds = begun.elapsed().as_secs_f64();
-    let report =
-        Report { name, command, unrecorded_requests, measured_latency_ns_mean, wall_seconds, advice };
+    let sentences = text::sentences(&advice, unrecorded_requests, measured_latency_ns_mean, arguments.tbw);
+    let report = Report {
+        name,
+        command,
+        sentences,
+        unrecorded_requests,
+        measured_latency_ns_mean,
+        wall_seconds,
+        advice,
+    };
     if let Some(unfinished) = unfinished {
-        let sentences = text::sentences(&report, arguments.tbw);
-        unfinished.finish(&page(&report.advice, &sentences, report.command.as_deref()))?;
+        unfinished.finish(&page(&report.advice, &report.sentences, report.command.as_deref()))?;
     }
     output.show(&report, || text::describe(&report, arguments));
     Ok(0)

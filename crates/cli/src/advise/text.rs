@@ -16,7 +16,7 @@ pub(super) fn describe(report: &Report, arguments: &Arguments) -> String {
     let mut text = policies(advice);
     text += &curves(&advice.curves);
     text += "\n";
-    for sentence in sentences(report, arguments.tbw) {
+    for sentence in &report.sentences {
         text += &format!("{sentence}\n");
     }
     if let Some(command) = &report.command {
@@ -36,10 +36,14 @@ pub(super) fn command(advice: &Advice, name: Option<&str>) -> Option<String> {
 }
 
 /// Returns sentences about the simulation, the advice, the size of the SSD, and its life.
-pub(super) fn sentences(report: &Report, tbw: Option<Bytes>) -> Vec<String> {
-    let advice = &report.advice;
-    let mut said = vec![simulated(advice, report.unrecorded_requests), ruling(advice)];
-    said.extend(report.measured_latency_ns_mean.and_then(|measured| compared(advice, measured)));
+pub(super) fn sentences(
+    advice: &Advice,
+    unrecorded: u64,
+    measured_latency_ns_mean: Option<f64>,
+    tbw: Option<Bytes>,
+) -> Vec<String> {
+    let mut said = vec![simulated(advice, unrecorded), ruling(advice)];
+    said.extend(measured_latency_ns_mean.and_then(|measured| compared(advice, measured)));
     said.extend(overloaded(advice));
     said.extend(unfit(advice));
     said.extend(advice.curves.iter().map(size));

@@ -1,26 +1,23 @@
 //! `braid alert`: tells the owner of conditions that need attention.
 //!
-//! - `conditions.rs`: conditions in one report
-//! - `watch.rs`: beginnings and ends of conditions
 //! - `program.rs`: the owner's program
 
-mod conditions;
 mod program;
-mod watch;
 
 use crate::log::{LogForm, LogSettings};
 use crate::output::Output;
 use crate::trace::record::catch_signals;
-use braid_control::{Error, ErrorKind, Result, StateDir, VolumeName, volume_report, waiting};
+use braid_control::{
+    Alert, AlertLevel, AlertWatch, Error, ErrorKind, Findings, LIFE_DAYS, Result, StateDir, VolumeName,
+    volume_report,
+};
 use clap::Args;
-use conditions::{Findings, Level};
 use program::AlertProgram;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
-use watch::{Event, Watch};
 
 /// Longest time until a signal ends the command.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -61,7 +58,7 @@ pub struct Arguments {
     #[arg(long, value_name = "FORM", default_value = "text")]
     log: LogForm,
     /// An SSD with fewer days to live is an event, under the policy setting wear
-    #[arg(long, value_name = "DAYS", default_value_t = 90)]
+    #[arg(long, value_name = "DAYS", default_value_t = LIFE_DAYS)]
     life_days: u32,
 }
 
@@ -74,7 +71,7 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
         return Err(Error::new(ErrorKind::Invalid, problem));
     }
     let program = arguments.run.as_deref().map(AlertProgram::start).transpose()?;
-    let tell = |events: Vec<Event>| {
+    let tell = |events: Vec<Alert>| {
         for event in events {
             match arguments.log {
                 LogForm::Text => output.announce(&event, || describe(&event)),
@@ -85,7 +82,7 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
             }
         }
     };
-    let (mut watch, start) = (Watch::default(), Instant::now());
+    let (mut watch, start) = (AlertWatch::default(), Instant::now());
     let mut survey = Survey::new(state, arguments);
     let mut next = start;
     while !told_to_end.load(Ordering::Relaxed) {
@@ -125,10 +122,10 @@ impl<'a> Survey<'a> {
         names.retain(|name| wanted.is_empty() || wanted.contains(name));
         for name in names.iter().filter(|name| self.asked.insert((*name).clone())) {
             let (state, name, sender) = (self.state.clone(), name.clone(), self.sender.clone());
-            let life_days = f64::from(self.arguments.life_days);
+            let life_days = self.arguments.life_days;
             std::thread::spawn(move || {
                 let report = volume_report(&state, &name);
-                let findings = conditions::of(&report, waiting(&state, &name), life_days);
+                let findings = Findings::of(report.as_ref(), life_days);
                 // The command may have ended.
                 let _ = sender.send((name, findings));
             });
@@ -154,18 +151,18 @@ impl Arguments {
 }
 
 /// Enters an event in the journal.
-fn enter(event: &Event) {
+fn enter(event: &Alert) {
     let (volume, code, device) = (event.name.as_str(), event.event, event.device.as_deref());
     let text = describe(event);
     match (event.begins, event.level) {
         (false, _) => tracing::info!(volume, device, code, "{text}"),
-        (true, Level::Warning) => tracing::warn!(volume, device, code, "{text}"),
-        (true, Level::Bad) => tracing::error!(volume, device, code, "{text}"),
+        (true, AlertLevel::Warning) => tracing::warn!(volume, device, code, "{text}"),
+        (true, AlertLevel::Bad) => tracing::error!(volume, device, code, "{text}"),
     }
 }
 
-fn describe(event: &Event) -> String {
-    let Event { name, event, level, begins, message, .. } = event;
+fn describe(event: &Alert) -> String {
+    let Alert { name, event, level, begins, message, .. } = event;
     match begins {
         true => format!("{name}: {event} ({}): {message}", level.name()),
         false => format!("{name}: {event} has ended"),

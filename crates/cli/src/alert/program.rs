@@ -1,8 +1,7 @@
 //! The owner's program, run for one event after the other on a thread of its own: a program that hangs delays
 //! only the program's further events.
 
-use super::watch::Event;
-use braid_control::{Error, ErrorKind, Result};
+use braid_control::{Alert, Error, ErrorKind, Result};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -21,7 +20,7 @@ const MOST_WAITING: usize = 1000;
 
 /// The thread that runs the program.
 pub struct AlertProgram {
-    events: Option<SyncSender<Event>>,
+    events: Option<SyncSender<Alert>>,
     thread: Option<JoinHandle<()>>,
     /// Set at the end of the command: time by which all runs have ended.
     deadline: Arc<OnceLock<Instant>>,
@@ -49,7 +48,7 @@ impl AlertProgram {
     }
 
     /// Runs the program for an event, after all earlier events.
-    pub fn tell(&self, event: Event) {
+    pub fn tell(&self, event: Alert) {
         let Some(events) = &self.events else { return };
         match events.try_send(event) {
             Ok(()) => {}
@@ -76,7 +75,7 @@ impl Drop for AlertProgram {
     }
 }
 
-fn run_all(path: &Path, events: &Receiver<Event>, end: &OnceLock<Instant>) {
+fn run_all(path: &Path, events: &Receiver<Alert>, end: &OnceLock<Instant>) {
     for event in events {
         if end.get().is_some_and(|end| Instant::now() >= *end) {
             tracing::warn!("not told to {}, at the end: {event:?}", path.display());
@@ -88,7 +87,7 @@ fn run_all(path: &Path, events: &Receiver<Event>, end: &OnceLock<Instant>) {
 
 /// Runs the program in a process group of its own: Ctrl-C does not end the run, and a run that takes too long
 /// ends with the processes that it started.
-fn run(path: &Path, event: &Event, end: &OnceLock<Instant>) -> std::result::Result<(), String> {
+fn run(path: &Path, event: &Alert, end: &OnceLock<Instant>) -> std::result::Result<(), String> {
     let mut command = Command::new(path);
     // Standard output is for events alone.
     command.arg(event.event).stdin(Stdio::null()).stdout(std::io::stderr()).process_group(0);

@@ -137,10 +137,14 @@ async function withRealDaemons() {
     await word(page, "Degraded");
     await until(page, () => document.querySelector('#devices tr[data-state="failed"] .state').textContent.startsWith("failed"));
     check(await page.locator("#verdict").getAttribute("data-level") === "warning", "the colour is amber");
+    await page.locator('#alerts li[data-level="warning"]', { hasText: "device-failed d1" }).waitFor();
+    check((await text(page, "alerts-since")).includes("now. Since "), await text(page, "alerts-since"));
     // The page returns the device, after a question.
     await page.locator('#devices tr[data-state="failed"] button', { hasText: "Return" }).click();
     await page.locator("#confirm button", { hasText: "Do it" }).click();
     await word(page, "Safe");
+    await page.locator('#alerts li[data-level="ended"]', { hasText: "device-failed d1" }).waitFor();
+    await until(page, () => document.getElementById("alerts-since").textContent.startsWith("All have ended."));
   });
 
   await scenario("daemon that dies and returns", real, async (page) => {
@@ -148,6 +152,7 @@ async function withRealDaemons() {
     await ask("kill");
     await word(page, "Not served");
     await until(page, () => document.querySelector("#volume section").hidden);
+    check(await page.locator("#alerts-since").isVisible(), "the alerts stay");
     check((await text(page, "sentence")).includes("braid serve vault"), await text(page, "sentence"));
     await ask("serve");
     await word(page, "Safe");
@@ -201,6 +206,7 @@ async function withMadeUpVolumes() {
     await page.locator("#map").click({ position: { x: 5, y: 5 } });
     await until(page, () => document.getElementById("explanation").textContent.includes("<img"));
     await until(page, () => document.getElementById("notes").textContent.includes("<img"));
+    await until(page, () => document.getElementById("alerts").textContent.includes("<img"));
     check((await text(page, "devices")).includes("<img") && (await text(page, "cell")).includes("<img"), "names are text");
     const made = await page.evaluate(() => [window.hacked, document.title.includes("hacked"), ...[...document.querySelectorAll("img, iframe, script:not([src]), [onerror], object")].map((node) => node.outerHTML)]);
     check(made.length === 2 && made[0] === undefined && made[1] === false, String(made));
@@ -220,6 +226,20 @@ async function withMadeUpVolumes() {
     const label = await page.evaluate(() => getComputedStyle(document.querySelector("#devices tbody td.state"), "::before").content);
     check(label.includes("State"), label);
   }, { viewport: { width: 390, height: 844 }, hasTouch: true, isMobile: true });
+
+  await scenario("advice about the policy", few, async (page) => {
+    await page.locator("#advice-begin").click();
+    await page.locator("#confirm button", { hasText: "Do it" }).click();
+    await until(page, () => document.querySelectorAll("#advice tbody tr").length === 2);
+    const rows = await page.locator("#advice tbody tr").allTextContents();
+    check(rows[0].startsWith("ssd-first") && rows[0].includes("-") && rows[1].startsWith("hdd-only") && rows[1].includes("present"), String(rows));
+    check(await page.locator("#advice tr[data-advised]").count() === 1, "one policy is advised");
+    const words = await text(page, "advice-words");
+    check(words.includes("Change to ssd-first") && words.includes("Advice of "), words);
+    await page.locator("#volumes button", { hasText: "v02" }).click();
+    await until(page, () => document.getElementById("advice").hidden);
+    check(await text(page, "advice-words") === "", "advice about another volume");
+  });
 
   await scenario("keyboard only", few, async (page) => {
     await until(page, () => document.querySelectorAll("#volumes button").length === 3);
@@ -276,7 +296,7 @@ async function withMadeUpVolumes() {
           const found = getComputedStyle(node).backgroundColor;
           return /^rgba\(.*, 0\)$/.test(found) && node.parentElement ? behind(node.parentElement) : found;
         };
-        const nodes = ["#word", "#sentence", "#facts", "#map-summary", ".tiles dt", ".tiles dd", "#devices td small", "#devices th", "footer"];
+        const nodes = ["#word", "#sentence", "#facts", "#map-summary", ".tiles dt", ".tiles dd", "#devices td small", "#devices th", "#alerts-since", "footer"];
         return nodes.map((name) => [name, getComputedStyle(document.querySelector(name)).color, behind(document.querySelector(name))]);
       });
       for (const [name, ...colours] of pairs) {

@@ -1,6 +1,7 @@
 //! The dashboard in a browser: headless Chromium, driven by `tests/browser/scenarios.mjs`. Real daemons for
 //! what happens to volumes, and reports made up from theirs for machines that no test has.
 
+use crate::advise::{DEVICES, record_reads};
 use crate::machine::{Daemon, Machine, have, qemu_io, qemu_io_ok, skip};
 use braid_control::{
     CellsReport, DeviceReport, Error, ErrorKind, ExplainReport, MapReport, Request, Result, StatusReport,
@@ -10,6 +11,7 @@ use braid_web::{Access, Daemons, serve};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -18,7 +20,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 /// Scenarios that must pass.
-const SCENARIOS: usize = 11;
+const SCENARIOS: usize = 12;
 
 /// Volumes made up from reports.
 struct MadeUp {
@@ -139,15 +141,28 @@ fn hostile(status: &StatusReport, explanation: &ExplainReport) -> MadeUp {
     all
 }
 
-/// Serves made-up volumes until the end of the process, and returns the address.
-fn dashboard(volumes: MadeUp) -> String {
+/// Serves made-up volumes until the end of the process, and returns the address. `program` gives advice, and
+/// changes are allowed then.
+fn dashboard(volumes: MadeUp, program: Option<PathBuf>) -> String {
     let (sender, receiver) = channel();
     let local = "127.0.0.1:0".parse().unwrap();
-    let access = Access::new(local, None, &[], false).unwrap();
+    let access = Access::new(local, None, &[], program.is_some()).unwrap();
     std::thread::spawn(move || {
-        serve(Arc::new(volumes), local, access, move |address| sender.send(address).unwrap())
+        serve(Arc::new(volumes), local, access, program, move |address| sender.send(address).unwrap())
     });
     format!("http://{}/", receiver.recv().unwrap())
+}
+
+/// A program that gives a real advice about another load at once.
+fn adviser(machine: &Machine) -> PathBuf {
+    record_reads(machine, 1000);
+    let words = ["--present", "hdd-only", "--policy", "ssd-first", "--policies-only"];
+    let advice = machine.json(&[&["advise", "--trace", "t.spc"], DEVICES, &words].concat());
+    std::fs::write(machine.path("advice.json"), advice.to_string()).unwrap();
+    let path = machine.path("adviser");
+    std::fs::write(&path, format!("#!/bin/sh\ncat '{}'\n", machine.path("advice.json").display())).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    path
 }
 
 /// The folder of Playwright, which `scripts/install-tools` fills.
@@ -202,7 +217,11 @@ fn dashboard_in_a_browser_passes_its_scenarios() {
     std::fs::create_dir_all(&pictures).unwrap();
     let mut command = Command::new("node");
     command.arg(script).arg(modules).arg(&pictures).arg(&web.uri);
-    command.args([many, few, wide, hostile].map(|make| dashboard(make(&status, &explanation))));
+    let made = |make: fn(&StatusReport, &ExplainReport) -> MadeUp, program| {
+        dashboard(make(&status, &explanation), program)
+    };
+    let few = made(few, Some(adviser(&machine)));
+    command.args([made(many, None), few, made(wide, None), made(hostile, None)]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let said = std::thread::scope(|scope| {
         scope.spawn(|| load(&loaded, &is_over));

@@ -20,6 +20,7 @@ fn status_counts_guest_requests() {
     machine.ok(&["create", "vault", "--ssd", ssd, "--hdd", hdd]);
     let resting = machine.json(&["status", "vault"]);
     let told = [
+        "cannot_end",
         "dead_block_devices",
         "dead_mounts",
         "devices",

@@ -1,16 +1,23 @@
 //! `braid web` beside real daemons: the browser's end of a connection is a plain socket.
 
 use crate::json::assert_documented;
-use crate::machine::{Daemon, Machine, number};
+use crate::machine::{Daemon, Machine, have, number, qemu_io_ok};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
 /// Status and body of an answer.
 fn get(url: &str, path: &str) -> (u16, String) {
+    request(url, "GET", path, "")
+}
+
+fn request(url: &str, verb: &str, path: &str, body: &str) -> (u16, String) {
     let address = url.strip_prefix("http://").unwrap().trim_end_matches('/');
     let mut stream = TcpStream::connect(address).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
+    let (kind, length) = ("application/json", body.len());
+    let head =
+        format!("Host: {address}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close");
+    write!(stream, "{verb} {path} HTTP/1.1\r\n{head}\r\n\r\n{body}").unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     let (head, body) = text.split_once("\r\n\r\n").unwrap();
@@ -36,7 +43,8 @@ fn dashboard_says_what_status_says_and_outlives_the_daemon() {
         std::thread::sleep(std::time::Duration::from_millis(200));
     };
     let (map, on_device) = (json("/api/volumes/vault/map"), json("/api/volumes/vault/map?device=1"));
-    assert_documented(&machine, "web", &[&ready, &history, &map, &on_device]);
+    let (alerts, advice) = (json("/api/volumes/vault/alerts"), json("/api/volumes/vault/advice"));
+    assert_documented(&machine, "web", &[&ready, &history, &map, &on_device, &alerts, &advice]);
     assert!(history["since_unix_seconds"].as_u64().is_some());
     let cells = map["map_cells"]["mapped_share"].as_array().unwrap().len() as u64;
     assert_eq!(number(&map, "size_bytes"), number(&machine.json(&["status", "vault"]), "size_bytes"));
@@ -73,6 +81,56 @@ fn dashboard_says_what_status_says_and_outlives_the_daemon() {
     assert_eq!(again["process_id"], daemon.process());
     assert_eq!(web.terminate().status, 0);
     assert_eq!(daemon.terminate().status, 0);
+}
+
+#[test]
+fn dashboard_shows_alerts_and_asks_for_advice() {
+    if !have(&["qemu-io"]) {
+        return;
+    }
+    let machine = Machine::new();
+    let devices = ["--ssd", "memory,size=64MiB,model=x25-m", "--hdd", "memory,size=128MiB,model=mba3073"];
+    let options = ["--temporary", "--policy", "hdd-only", "--size", "64MiB"];
+    let daemon = machine.serve(&[&options[..], &devices].concat());
+    let words = ["web", "--listen", "127.0.0.1:0", "--json", "--allow-changes"];
+    let web = Daemon::start(machine.command(&words));
+    let ready: Value = serde_json::from_str(&web.uri).unwrap();
+    let url = ready["url"].as_str().unwrap();
+    let path = "/api/volumes/temporary/advice";
+    let json = |path: &str| serde_json::from_str::<Value>(&get(url, path).1).unwrap();
+    let reads: Vec<String> = (0..60).map(|n| format!("read {}k 4k", n * 260 % 16_000)).collect();
+    let reads: Vec<&str> = reads.iter().map(String::as_str).collect();
+    qemu_io_ok(&daemon.uri, &["write 0 16M"]);
+    let ended = loop {
+        let begun = request(url, "POST", path, r#"{"action":"begin","seconds":600}"#);
+        assert_eq!(begun.0, 200, "{}", begun.1);
+        (0..10).for_each(|_| qemu_io_ok(&daemon.uri, &reads));
+        assert_eq!(json(path)["is_running"], true);
+        assert_eq!(request(url, "POST", path, r#"{"action":"end"}"#).0, 200);
+        let ended = loop {
+            let report = json(path);
+            if report["is_running"] == false {
+                break report;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        };
+        // The recording begins when the program has started: on a busy machine, after these requests.
+        if ended["error"]["kind"] != "usage" {
+            break ended;
+        }
+    };
+    let advice = &ended["advice"];
+    assert_eq!(
+        (&advice["name"], &advice["present_policy"]),
+        (&"temporary".into(), &"hdd-only".into()),
+        "{ended}"
+    );
+    assert!(advice["rows"].as_array().unwrap().len() > 3 && advice["sentences"][1].is_string(), "{advice}");
+    daemon.kill();
+    // A dead daemon is no alert at once: a service manager may start it again.
+    let alerts = json("/api/volumes/temporary/alerts");
+    assert_eq!(alerts["alerts"], Value::Array(Vec::new()));
+    assert_eq!(web.terminate().status, 0);
 }
 
 #[test]

@@ -18,8 +18,10 @@ pub(crate) fn resting_report(state: &StateDir, name: &VolumeName) -> Result<Rest
     let VolumeRecord { name, uuid, temporary, devices, .. } = record;
     let (dead_block_devices, dead_mounts) = left_behind(state, &name);
     let waiting_block_devices = waiting(&uuid).iter().map(Device::path).collect();
+    let cannot_end = lock::waiting(state, &name);
     Ok(RestingReport {
-        ended_unclean: ended_unclean(state, &name) && lock::waiting(state, &name).is_none(),
+        ended_unclean: ended_unclean(state, &name) && cannot_end.is_none(),
+        cannot_end,
         pending_log,
         name: name.to_string(),
         served: false,

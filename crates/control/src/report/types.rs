@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// A served volume at one moment.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Debug, Serialize, Deserialize)]
 pub struct StatusReport {
     /// Name under which the volume is served.
     pub name: String,
@@ -143,7 +143,7 @@ impl StatusReport {
 }
 
 /// A volume that no daemon serves.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Debug, Serialize, Deserialize)]
 pub struct RestingReport {
     /// Name of the volume.
     pub name: String,
@@ -156,6 +156,9 @@ pub struct RestingReport {
     /// The last daemon did not close the volume: the daemon was killed, or the machine failed.
     #[serde(default)]
     pub ended_unclean: bool,
+    /// Why the last daemon cannot end, and the remedy; a device does not answer. Null if it has ended.
+    #[serde(default)]
+    pub cannot_end: Option<String>,
     /// Pending log of this daemon: acknowledged writes that were not flushed.
     #[serde(default)]
     pub pending_log: Option<PathBuf>,
@@ -219,7 +222,7 @@ pub enum VolumeReport {
 }
 
 /// Events that successfully flushed writes survive.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Durability {
     /// A power cut.
@@ -227,6 +230,7 @@ pub enum Durability {
     /// The death of the daemon, but no power cut: a device is emulated on a file.
     DaemonCrash,
     /// Nothing: a device is memory.
+    #[default]
     None,
 }
 
@@ -366,7 +370,7 @@ pub struct ResponseReport {
 }
 
 /// Requests of guests.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Debug, Serialize, Deserialize)]
 pub struct GuestReport {
     /// Reads.
     pub read: OperationReport,
@@ -401,7 +405,7 @@ pub struct OperationReport {
 }
 
 /// Background work.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Default, PartialEq, Debug, Serialize, Deserialize)]
 pub struct BackgroundReport {
     /// Extents moved to a new home.
     pub migrations: u64,

@@ -213,7 +213,7 @@ fn lock(
 
 /// Explains why a daemon that serves no guests any more cannot end, and how to end it. For commands that find
 /// no daemon to talk to. `None` if no such process holds the lock.
-pub fn waiting(state: &StateDir, name: &VolumeName) -> Option<String> {
+pub(crate) fn waiting(state: &StateDir, name: &VolumeName) -> Option<String> {
     let mut file = open_file(OpenOptions::new().read(true), &state.lock_file(name)).ok()?;
     let text = text_of(&mut file).ok()?;
     let told = waits(name, &text)?;

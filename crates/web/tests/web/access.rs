@@ -8,7 +8,7 @@ const SECRET: &str = "correct-horse-battery";
 fn guarded() -> axum::Router {
     let token = Token::new(SECRET).unwrap();
     let access = Access::new("0.0.0.0:7070".parse().unwrap(), Some(token), &["nas.local".to_owned()], true);
-    router(Fake::with(&[("vault", healthy("vault"))]), access.unwrap())
+    router(Fake::with(&[("vault", healthy("vault"))]), access.unwrap(), None)
 }
 
 #[tokio::test]
@@ -88,7 +88,7 @@ async fn login_gives_a_cookie_that_is_not_the_token() {
 #[tokio::test]
 async fn change_from_another_site_is_refused() {
     let fake = Fake::with(&[("vault", healthy("vault"))]);
-    let router = router(fake.clone(), Access::new(LOOPBACK.parse().unwrap(), None, &[], true).unwrap());
+    let router = router(fake.clone(), Access::new(LOOPBACK.parse().unwrap(), None, &[], true).unwrap(), None);
     let post = |name: &str, value: &str| {
         let request =
             to("/api/volumes/vault/policy").method("POST").header("content-type", "application/json");

@@ -224,7 +224,7 @@ async fn changes_need_permission_and_reach_the_daemon() {
     assert!(refused.body.contains("--allow-changes") && fake.calls.lock().unwrap().is_empty());
 
     let access = Access::new(LOOPBACK.parse().unwrap(), None, &[], true).unwrap();
-    let router = router(fake.clone(), access);
+    let router = router(fake.clone(), access, None);
     assert_eq!(send(&router, policy()).await.status, StatusCode::OK);
     for (action, device) in [("fail", "d1"), ("return", "d1"), ("remove", "d2"), ("keep", "d2")] {
         let body = format!(r#"{{"action":"{action}"}}"#).leak();
@@ -252,7 +252,7 @@ async fn changes_need_permission_and_reach_the_daemon() {
 #[tokio::test]
 async fn long_bodies_are_refused() {
     let access = Access::new(LOOPBACK.parse().unwrap(), None, &[], true).unwrap();
-    let router = router(Fake::with(&[("vault", healthy("vault"))]), access);
+    let router = router(Fake::with(&[("vault", healthy("vault"))]), access, None);
     let body = format!(r#"{{"policy":"{}"}}"#, "x".repeat(20_000));
     let request = to("/api/volumes/vault/policy").method("POST").header("content-type", "application/json");
     let refused = send(&router, request.body(Body::from(body)).unwrap()).await;

@@ -83,67 +83,35 @@ pub fn status(name: &str) -> StatusReport {
     };
     let guests = GuestReport {
         read: OperationReport { requests: 100, bytes: 409_600, ..OperationReport::default() },
-        write: OperationReport::default(),
-        flush: OperationReport::default(),
         discard_requests: 3,
         cache_hits: 7,
         cache_misses: 9,
-        errors: 0,
         latency_ns_counts: vec![(9_000, 60), (700_000, 39), (20_000_000_000, 1)],
+        ..GuestReport::default()
     };
-    let background: BackgroundReport = serde_json::from_value(serde_json::json!({
-        "migrations": 1, "migrations_stopped": 0, "migrated_bytes": 131_072, "mirrors": 0, "promotions": 0,
-        "promotions_skipped": 0, "write_backs": 0, "probes": 0, "commits": 2, "checkpoints": 1
-    }))
-    .unwrap();
+    let background = BackgroundReport {
+        migrations: 1,
+        migrated_bytes: 131_072,
+        commits: 2,
+        checkpoints: 1,
+        ..BackgroundReport::default()
+    };
     StatusReport {
         name: name.to_owned(),
         served: true,
-        uuid: String::new(),
         process_id: 7,
         uptime_seconds: 12.5,
-        nbd_uris: Vec::new(),
-        nbd_connections: 0,
-        nbd_clients: Vec::new(),
-        attached_file: None,
-        vhost_user_socket: None,
-        vhost_user_guest: None,
         policy: "equi".to_owned(),
-        guard: None,
         size_bytes: 1 << 31,
         extent_bytes: 131_072,
         block_bytes: 4096,
         copies: 2,
         mapped_bytes: 1 << 20,
-        lost_bytes: 0,
-        lost: Vec::new(),
-        extra_bytes: 0,
-        dirty_bytes: 0,
-        cache_bytes: 0,
-        cache_limit_bytes: 0,
-        map_memory_bytes: 0,
-        journal_bytes: 0,
-        behind_bytes: 0,
-        caught_up_bytes_per_second: 0.0,
-        behind_left_seconds: None,
-        policy_lacks: None,
-        deferred_bytes: 0,
-        journaled_bytes: 0,
-        epoch: None,
-        epoch_failure: None,
-        unapplied_bytes: None,
-        unapplied_failure: None,
-        written_lately_bytes: 0,
-        stale_pages: 0,
-        pending_changes: 0,
-        pending_log: None,
-        pending_log_failure: None,
         durability: Durability::PowerCut,
-        failure: None,
-        over_committed_bytes: 0,
         guests,
         background,
         devices: vec![device("d0", "ssd"), device("d1", "hdd")],
+        ..StatusReport::default()
     }
 }
 
@@ -156,18 +124,7 @@ pub fn healthy(name: &str) -> Told {
 }
 
 pub fn at_rest(name: &str) -> RestingReport {
-    RestingReport {
-        name: name.to_owned(),
-        served: false,
-        uuid: String::new(),
-        temporary: false,
-        ended_unclean: false,
-        pending_log: None,
-        dead_block_devices: Vec::new(),
-        waiting_block_devices: Vec::new(),
-        dead_mounts: Vec::new(),
-        devices: Vec::new(),
-    }
+    RestingReport { name: name.to_owned(), ..RestingReport::default() }
 }
 
 pub const LOOPBACK: &str = "127.0.0.1:7070";
@@ -179,7 +136,7 @@ pub fn local() -> Access {
 
 /// A dashboard for this machine.
 pub fn dashboard(daemons: Arc<Fake>) -> Router {
-    router(daemons, local())
+    router(daemons, local(), None)
 }
 
 /// A request with a host of this machine.

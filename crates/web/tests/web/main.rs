@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
 mod access;
+mod advice;
+mod alerts;
 mod api;
 mod daemons;
 mod events;

@@ -11,7 +11,9 @@ fn start() -> SocketAddr {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
         let fake = Fake::with(&[("vault", healthy("vault"))]);
-        serve(fake, "127.0.0.1:0".parse().unwrap(), local(), move |address| sender.send(address).unwrap())
+        serve(fake, "127.0.0.1:0".parse().unwrap(), local(), None, move |address| {
+            sender.send(address).unwrap()
+        })
     });
     receiver.recv().unwrap()
 }
@@ -55,7 +57,7 @@ fn long_heads_are_refused() {
 fn address_in_use_is_named() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
-    let error = serve(Fake::with(&[]), address, local(), |_| panic!("not ready")).unwrap_err();
+    let error = serve(Fake::with(&[]), address, local(), None, |_| panic!("not ready")).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Busy);
     assert!(error.to_string().contains(&address.to_string()), "{error}");
 }

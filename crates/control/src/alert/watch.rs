@@ -1,6 +1,6 @@
-//! Differences between reports, as events: a condition begins or ends.
+//! Differences between reports, as alerts: a condition begins or ends.
 
-use super::conditions::{Condition, DAEMON_DIED, Findings, Key, Level, UNSERVED};
+use super::conditions::{AlertLevel, Condition, DAEMON_DIED, Findings, Key, UNSERVED};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +14,7 @@ const RESTARTS: Duration = Duration::from_secs(30);
 
 /// The beginning or the end of a condition.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Event {
+pub struct Alert {
     /// Name of the volume.
     pub name: String,
     /// Kind of the condition.
@@ -22,7 +22,7 @@ pub struct Event {
     /// The device, for a condition of a device.
     pub device: Option<String>,
     /// Severity.
-    pub level: Level,
+    pub level: AlertLevel,
     /// True at the beginning, false at the end.
     pub begins: bool,
     /// The condition in a sentence; at the end, the last one.
@@ -31,7 +31,7 @@ pub struct Event {
 
 /// The conditions of all volumes that the owner was told of.
 #[derive(Default)]
-pub struct Watch {
+pub struct AlertWatch {
     volumes: BTreeMap<String, BTreeMap<Key, Told>>,
     /// Beginning of a daemon's death that is not told yet, by volume.
     died: BTreeMap<String, Duration>,
@@ -42,9 +42,9 @@ struct Told {
     at: Duration,
 }
 
-impl Watch {
+impl AlertWatch {
     /// Returns the events since the last report of a volume. `now` is the time since the start.
-    pub fn step(&mut self, volume: &str, findings: Findings, now: Duration) -> Vec<Event> {
+    pub fn step(&mut self, volume: &str, findings: Findings, now: Duration) -> Vec<Alert> {
         let Findings { mut conditions, is_of_served } = findings;
         let told = self.volumes.entry(volume.to_owned()).or_default();
         if conditions.keys().any(|key| key.kind == DAEMON_DIED) {
@@ -79,7 +79,7 @@ impl Watch {
     }
 
     /// Returns the ends of all conditions of volumes that are not among the given ones any more.
-    pub fn forget_others(&mut self, known: &[String]) -> Vec<Event> {
+    pub fn forget_others(&mut self, known: &[String]) -> Vec<Alert> {
         self.died.retain(|name, _| known.contains(name));
         let gone = self.volumes.extract_if(.., |name, _| !known.contains(name));
         let ends = gone.flat_map(|(name, told)| {
@@ -89,8 +89,8 @@ impl Watch {
     }
 }
 
-fn event(volume: &str, key: &Key, condition: &Condition, begins: bool) -> Event {
-    Event {
+fn event(volume: &str, key: &Key, condition: &Condition, begins: bool) -> Alert {
+    Alert {
         name: volume.to_owned(),
         event: key.kind,
         device: key.device.clone(),
@@ -106,20 +106,23 @@ mod tests {
 
     fn findings(all: &[(&'static str, &str)]) -> Findings {
         let condition = |&(kind, message): &(&'static str, &str)| {
-            (Key { kind, device: None }, Condition { level: Level::Warning, message: message.to_owned() })
+            (
+                Key { kind, device: None },
+                Condition { level: AlertLevel::Warning, message: message.to_owned() },
+            )
         };
         let is_of_served = all.iter().all(|(kind, _)| !UNSERVED.contains(kind));
         Findings { conditions: all.iter().map(condition).collect(), is_of_served }
     }
 
-    fn step(watch: &mut Watch, seconds: u64, all: &[(&'static str, &str)]) -> Vec<(&'static str, bool)> {
+    fn step(watch: &mut AlertWatch, seconds: u64, all: &[(&'static str, &str)]) -> Vec<(&'static str, bool)> {
         let events = watch.step("vault", findings(all), Duration::from_secs(seconds));
         events.into_iter().map(|event| (event.event, event.begins)).collect()
     }
 
     #[test]
     fn a_condition_begins_once_and_ends_once() {
-        let mut watch = Watch::default();
+        let mut watch = AlertWatch::default();
         assert_eq!(step(&mut watch, 0, &[]), []);
         assert_eq!(step(&mut watch, 1, &[("degraded", "8 MiB")]), [("degraded", true)]);
         assert_eq!(step(&mut watch, 2, &[("degraded", "4 MiB")]), []);
@@ -133,7 +136,7 @@ mod tests {
 
     #[test]
     fn conditions_of_devices_last_while_the_daemon_does_not_answer() {
-        let mut watch = Watch::default();
+        let mut watch = AlertWatch::default();
         assert_eq!(step(&mut watch, 0, &[("data-lost", "")]), [("data-lost", true)]);
         assert_eq!(step(&mut watch, 1, &[("no-answer", "")]), [("no-answer", true)]);
         assert_eq!(step(&mut watch, 2, &[("data-lost", "")]), [("no-answer", false)]);
@@ -142,7 +145,7 @@ mod tests {
 
     #[test]
     fn dead_daemon_is_told_unless_it_is_restarted() {
-        let mut watch = Watch::default();
+        let mut watch = AlertWatch::default();
         assert_eq!(step(&mut watch, 0, &[(DAEMON_DIED, "")]), []);
         assert_eq!(step(&mut watch, 29, &[(DAEMON_DIED, "")]), []);
         assert_eq!(step(&mut watch, 29, &[]), []);
@@ -153,7 +156,7 @@ mod tests {
 
     #[test]
     fn further_failed_requests_are_told_once_an_hour() {
-        let mut watch = Watch::default();
+        let mut watch = AlertWatch::default();
         assert_eq!(step(&mut watch, 0, &[(COUNTED, "1")]), [(COUNTED, true)]);
         assert_eq!(step(&mut watch, 3599, &[(COUNTED, "2")]), []);
         assert_eq!(step(&mut watch, 3600, &[(COUNTED, "2")]), [(COUNTED, true)]);
@@ -162,7 +165,7 @@ mod tests {
 
     #[test]
     fn conditions_of_a_forgotten_volume_end() {
-        let mut watch = Watch::default();
+        let mut watch = AlertWatch::default();
         assert_eq!(watch.step("other", findings(&[("degraded", "")]), Duration::ZERO).len(), 1);
         assert_eq!(step(&mut watch, 0, &[("degraded", "")]).len(), 1);
         let ends = watch.forget_others(&["vault".to_owned()]);
