@@ -57,7 +57,7 @@ ceph: ## RBD images on a Ceph cluster of four OSDs on this machine: owners kille
 	@scripts/install-tools
 	@cargo test -p braid-rbd --test cluster -- --nocapture
 
-bench: ## measurements: reactor, NBD against nbdkit, vhost-user against qemu, recording, engine, opening, policies in both worlds
+bench: ## measurements: reactor, NBD against nbdkit, vhost-user against qemu, FUSE against a library, recording, engine, opening, policies in both worlds
 	cargo bench --workspace --benches
 	@for bin in bench/src/bin/*.rs; do cargo run --release -p braid-bench --bin $$(basename $$bin .rs) || exit 1; done
 

@@ -5,6 +5,7 @@ pub mod cells;
 pub mod demo;
 #[cfg(test)]
 mod tests;
+pub mod wire;
 
 use anyhow::{Context, Result};
 use braid_base::{Bytes, KIB};
@@ -14,6 +15,17 @@ use std::time::Duration;
 pub fn thread_cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
+}
+
+/// Processor time used by the present threads of a process.
+pub fn process_cpu_time(process: u32) -> Result<Duration> {
+    let mut sum = Duration::ZERO;
+    for thread in std::fs::read_dir(format!("/proc/{process}/task"))? {
+        let times = std::fs::read_to_string(thread?.path().join("schedstat"))?;
+        let nanos = times.split(' ').next().context("schedstat begins with processor time")?;
+        sum += Duration::from_nanos(nanos.parse()?);
+    }
+    Ok(sum)
 }
 
 /// Memory of this process that is in use.

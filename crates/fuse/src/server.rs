@@ -5,11 +5,9 @@
 //! is therefore no queue between receiving and serving, no task and no allocation per request. Requests that
 //! are not yet received wait in the kernel.
 //!
-//! All happens on the shard's own thread. The library `fuser` reads on a thread of its own. In a prototype,
-//! handing each request over to the shard cost 7.0 µs of processor time per 4 KiB read at depth 1, against
-//! 4.1 µs with one thread. The rate was 28k instead of 41k requests per second on an idle machine of 2 cores;
-//! on a busy machine, the extra thread can win. Also, as an arena's buffers belong to the shard, each write
-//! would be copied once more, through memory that no arena bounds.
+//! All happens on the shard's own thread. The library `fuser` receives on a thread of its own: each request
+//! would be handed over to the shard and, without unsafe code, each write copied once more, through memory
+//! that no arena bounds. The benchmark `fuse-wire` of `braid-bench` compares both.
 //!
 //! The arena may be shared with the engine. A write of up to [`COPIED`] is copied out of the inbox into a
 //! buffer of its size. A larger write keeps the inbox, and a new inbox is taken if the arena has room at
