@@ -77,7 +77,7 @@ function line(row, advice) {
     const share = (100 * ns) / present.latency_ns_mean;
     return `${share > 0 ? "+" : ""}${digits(share)} %`;
   };
-  const isKnown = row.difference_ns_mean !== null && present;
+  const isKnown = row.difference_ns_mean !== null && present && row.keeps_up;
   const range = isKnown && row.difference_ns_low !== null && `${change(row.difference_ns_low)} to ${change(row.difference_ns_high)}`;
   const node = make("tr");
   [
@@ -93,6 +93,6 @@ function line(row, advice) {
     cell.dataset.label = LABELS[i];
     make("span", text, cell);
   });
-  if (row.policy === advice.choice.advised_policy) node.dataset.advised = "true";
+  if (!isPresent && row.policy === advice.choice.advised_policy) node.dataset.advised = "true";
   return node;
 }
