@@ -41,9 +41,9 @@ fn guest() -> &'static Guest {
 fn run_guest() -> Guest {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guest/ublk.sh");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/guest");
-    let programs = ["fio", "mke2fs"].map(find);
+    let programs = ["fio", "mke2fs", "mkfs.xfs"].map(find);
     let Some(programs) = programs.into_iter().collect::<Option<Vec<_>>>() else {
-        return Guest::Cannot("fio or mke2fs not installed".to_owned());
+        return Guest::Cannot("fio, mke2fs or mkfs.xfs is not installed".to_owned());
     };
     let mut command = Command::new(script);
     command.arg(tests).arg(env!("CARGO_BIN_EXE_braid")).args(programs).stdin(Stdio::null());
@@ -117,6 +117,11 @@ fn ublk_device_of_a_temporary_volume_ends_with_its_daemon() {
 #[test]
 fn size_of_a_ublk_device_changes_if_the_driver_can() {
     holds("size");
+}
+
+#[test]
+fn metadata_flag_of_requests_reaches_the_policy() {
+    holds("metadata");
 }
 
 #[test]
