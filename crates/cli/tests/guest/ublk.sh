@@ -258,21 +258,22 @@ braid check vault >/tmp/check.log 2>&1 || fail check
 ok loop
 
 # Hystor does not know the structures of XFS: it learns of the metadata from the flag of the requests alone.
+dmesg -c >/dev/null # the errors of the given-up device
 braid create flags --ssd /var/ssd-flags,size=96MiB --hdd /var/hdd-flags,size=400MiB --policy hystor >/tmp/create.log 2>&1 ||
   fail create
 braid serve flags >/tmp/flags 2>/tmp/flags.log &
 daemon=$!
 until_true grep -q nbd /tmp/flags || fail flags
-[ "$(braid attach flags)" = /dev/ublkb0 ] || fail attach of flags
+flags=$(braid attach flags --via ublk 2>/tmp/attach.log) || fail "attach of flags: $flags"
 metadata_blocks() {
   braid status flags --json | grep -o '"metadata_blocks":[0-9.]*' | cut -d: -f2 | awk '{ sum += $1 } END { print sum + 0 }'
 }
 # mkfs writes without the flag, as any program.
-mkfs.xfs -q /dev/ublkb0 >/tmp/mkfs.log 2>&1 || fail mkfs.xfs
+mkfs.xfs -q "$flags" >/tmp/mkfs.log 2>&1 || fail mkfs.xfs
 sync
 [ "$(metadata_blocks)" = 0 ] || fail "$(metadata_blocks) blocks of metadata without a flag"
 modprobe xfs
-mount -t xfs /dev/ublkb0 /mnt >/tmp/mount.log 2>&1 || fail mount of XFS
+mount -t xfs "$flags" /mnt >/tmp/mount.log 2>&1 || fail mount of XFS
 for number in $(seq 300); do echo $number >/mnt/file$number; done
 sync
 umount /mnt || fail umount of XFS

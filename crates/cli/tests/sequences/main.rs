@@ -25,7 +25,7 @@ use std::time::Instant;
 use world::{Counts, World};
 
 /// Number of sequences in `make test`.
-const USUAL: u64 = 200;
+const USUAL: u64 = 120;
 
 /// Sequences that failed once, shortened.
 const FOUND: &[&str] = &[
