@@ -4,20 +4,21 @@ use super::*;
 use crate::experiments::find;
 use crate::judge::Ruling;
 use std::ops::ControlFlow;
+use std::sync::OnceLock;
 
 use crate::study::{Folder, How, News, Seeds, study};
 
 const GO: ControlFlow<()> = ControlFlow::Continue(());
 
+/// Two studies, run once for all tests.
 fn studies() -> Vec<Study> {
-    let experiments = find(&["wardrop/fig9".to_owned(), "wardrop/table3".to_owned()]).unwrap();
-    study(
-        &experiments,
-        How { seed: 1, seeds: Seeds::Fixed(1), quick: true, threads: None },
-        &Folder::none(),
-        |_| GO,
-    )
-    .unwrap()
+    static STUDIES: OnceLock<Vec<Study>> = OnceLock::new();
+    let run = || {
+        let experiments = find(&["wardrop/fig9".to_owned(), "wardrop/table3".to_owned()]).unwrap();
+        let how = How { seed: 1, seeds: Seeds::Fixed(1), quick: true, threads: None };
+        study(&experiments, how, &Folder::none(), |_| GO).unwrap()
+    };
+    STUDIES.get_or_init(run).clone()
 }
 
 /// Elements without an end tag.

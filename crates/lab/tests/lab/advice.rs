@@ -109,13 +109,29 @@ fn row<'a>(advice: &'a Advice, policy: &str) -> &'a Forecast {
     advice.rows.iter().find(|row| row.policy == policy).expect("each policy has a row")
 }
 
-/// What comes is one run. Under the second load `equi` ends in one of two layouts, by chance: at 0.95 or 1.25
-/// ms.
+/// Three loads, of which two want another policy.
 #[test]
 fn measured_latency_is_near_forecast_or_within_interval() {
+    let (near, changes) = forecast([LOADS[1], LOADS[3], LOADS[5]]);
+    assert!(near >= 2, "{near} of 3 are within a tenth");
+    assert!(changes >= 2, "{changes} loads want another policy");
+}
+
+#[test]
+#[ignore = "takes two minutes of a processor: make bench-check"]
+fn measured_latency_of_all_loads_is_near_forecast_or_within_interval() {
+    let (near, changes) = forecast(LOADS);
+    assert!(near >= 7, "{near} of 8 are within a tenth");
+    assert!(changes >= 3, "{changes} loads want another policy");
+}
+
+/// Compares forecasts with what comes. Returns the number of loads with a forecast within a tenth, and the
+/// number of loads that want another policy. What comes is one run. Under the second load `equi` ends in one
+/// of two layouts, by chance: at 0.95 or 1.25 ms.
+fn forecast<const N: usize>(loads: [(&str, &str); N]) -> (u32, u32) {
     let (mut changes, mut near) = (0, 0);
     let mut wrong = Vec::new();
-    for (load, present) in LOADS {
+    for (load, present) in loads {
         let all = arrivals(load);
         let (before, after) = all.split_at(RECORDED);
         let homes = run(present, recorded(before), 1, None).ssd_homes.unwrap();
@@ -142,8 +158,7 @@ fn measured_latency_is_near_forecast_or_within_interval() {
         wrong.extend((!is_near && !interval.contains(&came)).then_some(load));
     }
     assert!(wrong.is_empty(), "beyond a tenth and the interval: {wrong:?}");
-    assert!(near >= 7, "{near} of 8 are within a tenth");
-    assert!(changes >= 3, "{changes} loads want another policy");
+    (near, changes)
 }
 
 /// `mode=auto` takes the best mode by itself: another mode is no advice.

@@ -3,7 +3,7 @@
 use braid_base::{DeviceClass, MIB, Nanos};
 use braid_lab::{DeviceOutcome, DeviceSetup, Load, Outcome, Setup, WarmUp, simulate};
 
-const HOURS: u64 = 1;
+const MINUTES: u64 = 20;
 
 fn setup(policy: &str, workload: &str) -> Setup {
     let device = |class, text: &str| DeviceSetup::parse(class, text).expect("a device");
@@ -15,11 +15,11 @@ fn setup(policy: &str, workload: &str) -> Setup {
     setup
 }
 
-/// Some hours of a load of which the hot part fits the SSD, and which writes 15 GiB a day.
+/// Minutes of a load of which the hot part fits the SSD, and which writes 15 GiB a day.
 fn worn(policy: &str) -> Outcome {
     let mut setup =
         setup(policy, "zipf,span=512MiB,unit=64KiB,size=64KiB,theta=1.1,read=70%,rate=10,requests=endless");
-    setup.duration = Some(Nanos::from_secs(HOURS * 3600));
+    setup.duration = Some(Nanos::from_secs(MINUTES * 60));
     simulate(&setup).expect("the load fits").outcome
 }
 
@@ -33,8 +33,8 @@ fn of_ssd(outcome: &Outcome) -> (u64, f64) {
 #[test]
 fn wear_wish_bounds_writes_to_the_ssd() {
     for mode in ["tier", "mixed", "cache"] {
-        // Drive writes of 32 MiB in an hour, and one more hour that the bucket holds at first.
-        let most = 3 * 256 * (HOURS + 1) / 24;
+        // Drive writes of 32 MiB in an hour, and an hour more, which the bucket holds at first.
+        let most = 3 * 256 * (MINUTES + 60) / (24 * 60);
         let spared = worn(&format!("equi,mode={mode},wear=3DWPD"));
         let free = worn(&format!("equi,mode={mode}"));
         let ((written, reads), (unbounded, reads_of_free)) = (of_ssd(&spared), of_ssd(&free));
