@@ -44,6 +44,7 @@ measure_braid() {
   measure "braid-$1" "$device"
   braid detach vault >detach.log 2>&1 || fail detach
   kill $daemon && wait $daemon
+  daemon=
 }
 
 measure_rublk() {
@@ -55,11 +56,19 @@ measure_rublk() {
 
 measure_loop() {
   device=$(losetup --find --show --direct-io=on --sector-size 4096 file) || fail losetup
-  measure kernel-loop "$device"
-  losetup --detach "$device" || fail losetup --detach
+  # Removed with its last user, also if a measurement fails.
+  (measure kernel-loop "$device")
+  status=$?
+  losetup --detach "$device" && [ $status = 0 ] || fail kernel-loop
 }
 
-[ ! -e /job ] || { cd /tmp && modprobe -a loop ublk_drv; }
+if [ -n "$folder" ]; then
+  cd "$folder" || exit 1
+  # This machine outlives a failure: nothing is left attached.
+  trap 'braid detach vault >detach.log 2>&1; [ -z "$daemon" ] || kill $daemon 2>kill.log; wait' EXIT
+else
+  cd /tmp && modprobe -a loop ublk_drv
+fi
 truncate -s 256M file
 braid create vault --ssd ssd,size=256MiB --hdd hdd,size=64MiB --policy ssd-only --size 128MiB >create.log 2>&1 || fail create
 for _ in $(seq "${rounds:-5}"); do

@@ -51,7 +51,7 @@ durability (power_cut, daemon_crash or none: the worst event that flushed data s
     lateness_ns_max, policy_figures
 Exit status with NAME: 3 if no flush can succeed, if a device or a copy is missing or behind, or if no epoch can end.
 JSON of a volume that is not served: name, served (false), uuid, temporary, ended_unclean, cannot_end, pending_log, dead_block_devices, waiting_block_devices, dead_mounts, devices (path,
-class, model, size_bytes, made, removed, adopted, outdated, missing). Exit status with NAME: 3 if its daemon left mounts behind. Without NAME: volumes, a list of such reports; of a volume whose daemon does not
+class, model, size_bytes, made, removed, adopted, outdated, missing). Exit status with NAME: 3 if its daemon left mounts behind or cannot end. Without NAME: volumes, a list of such reports; of a volume whose daemon does not
 answer within 10 s: name, served (true), process_id, process_state, error (kind, message), and exit status 1.
 With NAME such a daemon is an error. With --watch: a line every second.")]
 pub struct Arguments {

@@ -30,9 +30,9 @@ JSON, one line when ready: url.
 /history: range (hour, day), interval_seconds, since_unix_seconds, devices (device, class, and lists:
 unix_seconds, response_ns_mean, requests_per_second, bytes_per_second, requests_share, in_flight_mean,
 utilisation).
-/alerts: since_unix_seconds, alerts (unix_seconds, and as braid alert --json; the latest 100, the latest
+/alerts: since_unix_seconds, lasting_count, alerts (unix_seconds, and as braid alert --json; the latest 100, the latest
 first).
-/advice: is_running, recorded_until_unix_seconds, unix_seconds, advice (as braid advise --json), error.
+/advice: is_running, recording_left_seconds, unix_seconds, advice (as braid advise --json), error.
 /map: name, size_bytes, cell_bytes, examined_one_in, examined_seconds_ago, on_device, map_cells (lists:
 mapped_share, ssd_share, on_device_share, extra_share, lost_share, main_device, first_mapped_bytes,
 cell_requests_per_second).")]

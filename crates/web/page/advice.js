@@ -12,12 +12,14 @@ export function setUp(page) {
   state.page = page;
   $("advice-form").addEventListener("submit", async (event) => {
     event.preventDefault();
-    const seconds = Number($("advice-length").value);
-    const question = `Record the requests of volume ${page.wanted()} for ${span(seconds)}, and simulate all policies? The ` +
+    const [volume, seconds] = [page.wanted(), Number($("advice-length").value)];
+    const question = `Record the requests of volume ${volume} for ${span(seconds)}, and simulate all policies? The ` +
       "recording and the simulations take processor time and room in the temporary folder.";
-    if (await page.confirmed(question)) act({ action: "begin", seconds }, "The recording has begun.");
+    if (await page.confirmed(question)) act(volume, { action: "begin", seconds }, "The recording has begun.");
   });
-  $("advice-end").addEventListener("click", () => act({ action: "end" }, "The advice is told to end."));
+  for (const [action, done] of [["simulate", "The recording ends."], ["cancel", "The advice is cancelled."]]) {
+    $(`advice-${action}`).addEventListener("click", () => act(page.wanted(), { action }, done));
+  }
 }
 
 // Forgets the advice of another volume.
@@ -27,8 +29,8 @@ export function clear() {
   show({ is_running: false });
 }
 
-async function act(body, done) {
-  await state.page.change(state.page.path(state.page.wanted(), "advice"), body, done);
+async function act(volume, body, done) {
+  await state.page.change(state.page.path(volume, "advice"), body, done);
   look();
 }
 
@@ -54,17 +56,21 @@ export async function look() {
 const LABELS = ["Policy", "Mean response", "Beside the present", "95 % confidence", "p99", "Written to SSDs"];
 
 function show(report) {
-  const left = (report.recorded_until_unix_seconds ?? 0) - Date.now() / 1000;
-  put($("advice-state"), !report.is_running ? "" : left > 0 ? `Recording: ${span(left)} left.` : "Simulating the policies.");
-  put($("advice-end"), left > 0 ? "Simulate now" : "Cancel");
-  $("advice-end").hidden = !report.is_running;
-  $("advice-begin").disabled = report.is_running;
-  const shown = JSON.stringify([report.unix_seconds, report.error]);
+  const left = report.recording_left_seconds ?? null;
+  const isFocused = document.activeElement?.closest("#advice-form button");
+  put($("advice-state"), !report.is_running ? "" : left === null ? "Simulating the policies." : `Recording: ${span(left)} left.`);
+  $("advice-simulate").hidden = left === null;
+  $("advice-cancel").hidden = !report.is_running;
+  // The focus stays in the form when its button goes.
+  if (isFocused?.hidden) $("advice-begin").focus();
+  const changed = report.advice && state.page?.policy() && report.advice.present_policy !== state.page.policy();
+  const shown = JSON.stringify([report.unix_seconds, report.error, changed]);
   if (shown === state.shown) return;
   state.shown = shown;
   const { advice } = report;
   const at = report.unix_seconds && new Date(1000 * report.unix_seconds).toLocaleString();
-  const words = report.error ? [`No advice: ${report.error.message}`] : advice ? [...advice.sentences, `Advice of ${at}.`] : [];
+  const words = report.error ? [`No advice: ${report.error.message}`] : advice
+    ? [...advice.sentences, `Advice of ${at}${changed ? "; since then the policy was changed" : ""}.`] : [];
   $("advice-words").replaceChildren(...words.map((text) => make("p", text)));
   $("advice").hidden = !advice;
   $("advice").tBodies[0].replaceChildren(...(advice?.rows ?? []).map((row) => line(row, advice)));
@@ -75,7 +81,7 @@ function line(row, advice) {
   const present = advice.rows.find((other) => other.policy === advice.present_policy);
   const change = (ns) => {
     const share = (100 * ns) / present.latency_ns_mean;
-    return `${share > 0 ? "+" : ""}${digits(share)} %`;
+    return `${share > 0 ? "+" : share < 0 ? "−" : ""}${digits(Math.abs(share))} %`;
   };
   const isKnown = row.difference_ns_mean !== null && present && row.keeps_up;
   const range = isKnown && row.difference_ns_low !== null && `${change(row.difference_ns_low)} to ${change(row.difference_ns_high)}`;

@@ -4,36 +4,29 @@ import { $, make, put } from "/text.js";
 
 const SHOWN = 12;
 
-// The number of alerts of all volumes at the last look, and the look that is under way.
-const state = { count: null, look: null };
+// The mark of the alerts at the last look, and the look that is under way.
+const state = { mark: null, look: null };
 
 // Forgets the alerts of another volume.
 export function clear() {
-  state.count = state.look = null;
+  state.mark = state.look = null;
   $("alerts").replaceChildren();
   put($("alerts-since"), "");
 }
 
-// Looks for new alerts, if the number of alerts has changed. `path`: address of the alerts of the volume.
-export async function follow(count, path) {
-  if (count === state.count) return;
-  const look = { count };
-  [state.count, state.look] = [count, look];
-  try {
-    const answer = await fetch(path);
-    const report = await answer.json();
-    if (answer.ok && state.look === look) show(report);
-  } catch {
-    if (state.look === look) state.count = null;
-  }
+// Looks for new alerts, if the mark has changed. `path`: address of the alerts of the volume.
+export async function follow(mark, path) {
+  if (mark === state.mark) return;
+  const look = {};
+  [state.mark, state.look] = [mark, look];
+  const report = await fetch(path).then((answer) => answer.ok && answer.json()).catch(() => null);
+  if (state.look !== look) return;
+  if (report) show(report);
+  else state.mark = null;
 }
 
-const key = (alert) => `${alert.event} ${alert.device ?? ""}`;
-
 function show(report) {
-  // A condition whose latest alert is a beginning lasts.
-  const latest = new Map([...report.alerts].reverse().map((alert) => [key(alert), alert]));
-  const lasting = [...latest.values()].filter((alert) => alert.begins).length;
+  const lasting = report.lasting_count;
   const since = report.since_unix_seconds && new Date(1000 * report.since_unix_seconds).toLocaleString();
   const more = report.alerts.length > SHOWN ? ` The latest ${SHOWN} of ${report.alerts.length}:` : "";
   put($("alerts-since"), report.alerts.length
@@ -45,7 +38,7 @@ function show(report) {
     make("time", new Date(1000 * alert.unix_seconds).toLocaleString(), item, "faint").dateTime =
       new Date(1000 * alert.unix_seconds).toISOString();
     make("span", alert.begins ? alert.message : `ended: ${alert.message}`, item);
-    make("small", [alert.event, alert.device].filter(Boolean).join(" "), item, "faint");
+    make("small", [alert.begins ? alert.level : "", alert.event, alert.device].filter(Boolean).join(" "), item, "faint");
     return item;
   }));
 }

@@ -399,6 +399,7 @@ function receive(frame) {
   if (!verdicts.some((verdict) => verdict.name === state.wanted)) {
     $("volume").hidden = true;
     showNotes([]);
+    for (const part of [alerts, advice]) part.clear();
     const worst = LEVELS.map((level) => verdicts.find((verdict) => verdict.level === level)).find(Boolean);
     if (worst) choose(worst.name);
     return;
@@ -406,7 +407,7 @@ function receive(frame) {
   const verdict = verdicts.find((known) => known.name === state.wanted);
   showNotes(verdict.notes);
   showVolume(frame.volumes.find((report) => report.name === state.wanted), verdict);
-  alerts.follow(frame.alert_count, pathOf(state.wanted, "alerts"));
+  alerts.follow(frame.alerts_mark, pathOf(state.wanted, "alerts"));
 }
 
 function choose(name) {
@@ -484,6 +485,6 @@ setInterval(advice.look, PAST_MS);
 setInterval(fetchMap, MAP_MS);
 document.addEventListener("visibilitychange", fetchMap);
 map.setUp(explain);
-advice.setUp({ wanted: () => state.wanted, path: pathOf, confirmed, change });
+advice.setUp({ wanted: () => state.wanted, policy: () => state.before?.policy, path: pathOf, confirmed, change });
 advice.look();
 reconnect();

@@ -3,23 +3,24 @@
 
 use crate::events::unix_seconds;
 use braid_control::{Error, ErrorKind, Result, VolumeName};
-use rustix::process::{Pid, Signal, kill_process, setpriority_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, setpriority_process, waitid};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::Read;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::task::spawn_blocking;
 
 /// Longest recording before the simulations.
-pub(crate) const LONGEST_RECORDING: Duration = Duration::from_secs(24 * 3600);
+const LONGEST_RECORDING: Duration = Duration::from_secs(3600);
 /// Longest advice taken from the process: policies and their figures fit many times.
 const LONGEST_ADVICE: u64 = 4 << 20;
-/// Nice value of the process: it gets a tenth of the processor time of a daemon that wants all, not a
-/// hundredth, so that the advice ends on a busy machine, too.
+/// Nice value of the process. A daemon of the same control group that wants all gets ten times its processor
+/// time; not a hundred times, so that the advice ends on a busy machine, too.
 const NICE: i32 = 10;
 
 /// Advice about the volumes of the machine.
@@ -39,7 +40,9 @@ struct Kept {
 struct Running {
     name: VolumeName,
     process: Pid,
-    recorded_until_unix_seconds: u64,
+    recorded_until: Instant,
+    /// The process records until this end of its input is closed.
+    recording: Option<ChildStdin>,
 }
 
 /// The latest advice about a volume, or its failure.
@@ -56,8 +59,8 @@ struct Ended {
 pub(crate) struct AdviceReport {
     /// True while requests are recorded or simulated.
     is_running: bool,
-    /// End of the recording; null unless the advice is being made.
-    recorded_until_unix_seconds: Option<u64>,
+    /// Time to the end of the recording; null unless requests are recorded.
+    recording_left_seconds: Option<f64>,
     /// The latest advice.
     #[serde(flatten)]
     ended: Option<Ended>,
@@ -84,31 +87,35 @@ impl Advisor {
         }
         let mut kept = lock(&self.kept);
         if let Some(running) = &kept.running {
-            let problem = format!("advice about volume '{}' is being made: wait, or end it", running.name);
+            let problem = format!("advice about volume '{}' is being made: wait, or cancel it", running.name);
             return Err(Error::new(ErrorKind::Busy, problem));
         }
-        let seconds = length.as_secs();
+        let length_text = format!("{}s", length.as_secs());
+        // A group of its own: Ctrl-C at the terminal of the dashboard is not for the advice.
         let mut child = Command::new(program)
-            .args(["advise", name.as_str(), "--for", &format!("{seconds}s"), "--policies-only", "--json"])
-            .stdin(Stdio::null())
+            .arg0("braid")
+            .args(["advise", name.as_str(), "--for", &length_text, "--policies-only", "--attended", "--json"])
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            .process_group(0)
             .spawn()
             .map_err(|error| Error::io(format_args!("starting {}", program.display()), &error))?;
         let process = Pid::from_child(&child);
         if let Err(error) = setpriority_process(Some(process), NICE) {
             tracing::warn!(%error, "advice runs with the priority of the dashboard");
         }
-        let recorded_until_unix_seconds = unix_seconds() + seconds;
-        kept.running = Some(Running { name: name.clone(), process, recorded_until_unix_seconds });
+        let (recorded_until, recording) = (Instant::now() + length, child.stdin.take());
+        kept.running = Some(Running { name: name.clone(), process, recorded_until, recording });
         drop(kept);
         let kept = self.kept.clone();
         spawn_blocking(move || {
             let result = outcome(&mut child);
+            // Waits without taking the exit status: until then the number belongs to the process.
+            let waited = waitid(WaitId::Pid(process), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
             let mut kept = lock(&kept);
-            // The number of the process is free for others from here on.
             kept.running = None;
-            let ended = child.wait().map_err(|error| Error::io("the end of braid advise", &error));
+            let ended = waited.map_err(Into::into).and_then(|_| child.wait());
+            let ended = ended.map_err(|error| Error::io("the end of braid advise", &error));
             let (advice, error) = match ended.and(result) {
                 Ok(Advised { error: Some(error), .. }) => (None, Some(error)),
                 Ok(Advised { advice, .. }) => (advice, None),
@@ -119,15 +126,33 @@ impl Advisor {
         Ok(())
     }
 
-    /// Ends the recording early; the simulations follow. During the simulations, ends them without an advice.
+    /// Ends the recording early; the simulations follow.
+    ///
+    /// # Errors
+    /// `Invalid` if no requests of the volume are being recorded.
+    pub fn simulate(&self, name: &VolumeName) -> Result<()> {
+        let mut kept = lock(&self.kept);
+        let running = kept.running.as_mut().filter(|running| running.name == *name);
+        match running.and_then(|running| running.recording.take()) {
+            Some(recording) => {
+                drop(recording);
+                Ok(())
+            }
+            None => {
+                let problem = format!("no requests of volume '{name}' are being recorded for an advice");
+                Err(Error::new(ErrorKind::Invalid, problem))
+            }
+        }
+    }
+
+    /// Ends the recording or the simulations without an advice.
     ///
     /// # Errors
     /// `Invalid` if no advice about the volume is being made.
-    pub fn end(&self, name: &VolumeName) -> Result<()> {
-        match lock(&self.kept).running.as_mut().filter(|running| running.name == *name) {
+    pub fn cancel(&self, name: &VolumeName) -> Result<()> {
+        match lock(&self.kept).running.as_ref().filter(|running| running.name == *name) {
             Some(running) => {
-                running.recorded_until_unix_seconds = running.recorded_until_unix_seconds.min(unix_seconds());
-                signal(running, Signal::INT);
+                terminate(running);
                 Ok(())
             }
             None => {
@@ -141,19 +166,26 @@ impl Advisor {
     pub fn report(&self, name: &VolumeName) -> AdviceReport {
         let kept = lock(&self.kept);
         let running = kept.running.as_ref().filter(|running| running.name == *name);
+        let recording = running.filter(|running| running.recording.is_some());
+        let left = recording.map(|running| running.recorded_until.saturating_duration_since(Instant::now()));
         AdviceReport {
             is_running: running.is_some(),
-            recorded_until_unix_seconds: running.map(|running| running.recorded_until_unix_seconds),
+            recording_left_seconds: left.filter(|left| !left.is_zero()).map(|left| left.as_secs_f64()),
             ended: kept.ended.get(name).cloned(),
         }
+    }
+
+    /// Forgets the advice about volumes that are not among the given ones any more.
+    pub fn forget_others(&self, known: &[VolumeName]) {
+        lock(&self.kept).ended.retain(|name, _| known.contains(name));
     }
 }
 
 impl Drop for Advisor {
-    /// Ends the process, which removes its recording.
+    /// Ends the process, which removes its recording. If the dashboard dies, the kernel ends the process.
     fn drop(&mut self) {
         if let Some(running) = &lock(&self.kept).running {
-            signal(running, Signal::TERM);
+            terminate(running);
         }
     }
 }
@@ -171,15 +203,16 @@ fn outcome(child: &mut Child) -> Result<Advised> {
     let read = output.take(LONGEST_ADVICE).read_to_string(&mut text);
     read.map_err(|error| Error::io("the output of braid advise", &error))?;
     let mut advice: Value = serde_json::from_str(&text).map_err(|_| {
-        Error::new(ErrorKind::Io, "braid advise ended without an advice: see the log, or run it by hand")
+        let problem = "braid advise ended without an advice: its messages are among those of braid web";
+        Error::new(ErrorKind::Io, problem)
     })?;
     let error = advice.get_mut("error").map(Value::take);
     Ok(Advised { advice: error.is_none().then_some(advice), error })
 }
 
-/// Signals a process that nobody has waited for: its number is its own.
-fn signal(running: &Running, signal: Signal) {
-    if let Err(error) = kill_process(running.process, signal) {
+/// Ends a process that nobody has waited for: its number is its own.
+fn terminate(running: &Running) {
+    if let Err(error) = kill_process(running.process, Signal::TERM) {
         tracing::warn!(%error, "braid advise takes no signal");
     }
 }

@@ -1,6 +1,6 @@
 //! Beginnings and ends of conditions that need the owner, as `braid alert` tells them, since the start.
 
-use crate::survey::Shared;
+use crate::survey::{Shared, is_late};
 use braid_control::{Alert, AlertWatch, Findings, LIFE_DAYS, VolumeName};
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
@@ -37,6 +37,8 @@ struct TimedAlert {
 #[derive(Serialize)]
 pub(crate) struct AlertsReport {
     since_unix_seconds: Option<u64>,
+    /// Number of conditions that last.
+    lasting_count: usize,
     alerts: Vec<TimedAlert>,
 }
 
@@ -52,7 +54,8 @@ impl Alerts {
         let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
         let Noted { watch, since, count, volumes } = &mut *noted;
         since.get_or_insert(unix_seconds);
-        for (name, report) in reports {
+        // A daemon that has not answered yet is no silent daemon: its client waits longer than a page.
+        for (name, report) in reports.iter().filter(|(_, report)| !is_late(report)) {
             let findings = Findings::of(report.as_deref(), LIFE_DAYS);
             let kept = volumes.entry(name.to_string()).or_default();
             for alert in watch.step(name.as_str(), findings, self.start.elapsed()) {
@@ -66,9 +69,10 @@ impl Alerts {
         volumes.retain(|name, _| known.contains(name));
     }
 
-    /// Number of alerts of all volumes since the start.
-    pub fn count(&self) -> u64 {
-        self.noted.lock().unwrap_or_else(PoisonError::into_inner).count
+    /// Changes with each alert, and with a new start.
+    pub fn mark(&self) -> String {
+        let noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
+        format!("{}-{}", noted.since.unwrap_or_default(), noted.count)
     }
 
     /// Returns the latest alerts of a volume.
@@ -76,6 +80,7 @@ impl Alerts {
         let noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = noted.volumes.get(name.as_str());
         let alerts = kept.into_iter().flatten().cloned().collect();
-        AlertsReport { since_unix_seconds: noted.since, alerts }
+        let lasting_count = noted.watch.lasting(name.as_str());
+        AlertsReport { since_unix_seconds: noted.since, lasting_count, alerts }
     }
 }

@@ -15,7 +15,7 @@
 //! | `/healthz` | 200 if all volumes are whole, else 503, with reasons |
 //! | `/metrics` | OpenMetrics |
 //! | POST `/api/volumes/NAME/policy` | changes the policy |
-//! | POST `/api/volumes/NAME/advice` | begins or ends an advice |
+//! | POST `/api/volumes/NAME/advice` | begins an advice, ends its recording, or cancels it |
 //! | POST `/api/volumes/NAME/devices/DEVICE` | fails, returns, removes or keeps a device |
 
 use crate::access::{Access, guard, refuse};
@@ -131,14 +131,14 @@ async fn history(State(dashboard): Shown, Path(name): Path<String>, past: QueryO
 }
 
 async fn alerts(State(dashboard): Shown, Path(name): Path<String>) -> Response {
-    match name.parse() {
+    match dashboard.survey.known(&name).await {
         Ok(name) => Json(dashboard.alerts.report(&name)).into_response(),
         Err(error) => failed(&error),
     }
 }
 
 async fn advice(State(dashboard): Shown, Path(name): Path<String>) -> Response {
-    match name.parse() {
+    match dashboard.survey.known(&name).await {
         Ok(name) => Json(dashboard.advisor.report(&name)).into_response(),
         Err(error) => failed(&error),
     }
@@ -300,8 +300,10 @@ async fn change_device(
 enum AdviceChange {
     /// Records for a time; the simulations follow.
     Begin { seconds: u64 },
-    /// Ends the recording early, or the simulations without an advice.
-    End,
+    /// Ends the recording early.
+    Simulate,
+    /// Ends the recording or the simulations without an advice.
+    Cancel,
 }
 
 async fn advise(
@@ -313,10 +315,14 @@ async fn advise(
         Ok(allowed) => allowed,
         Err(refused) => return *refused,
     };
+    if let Err(error) = dashboard.survey.known(name.as_str()).await {
+        return failed(&error);
+    }
     let advisor = &dashboard.advisor;
     let changed = match change {
         AdviceChange::Begin { seconds } => advisor.begin(name.clone(), Duration::from_secs(seconds)),
-        AdviceChange::End => advisor.end(&name),
+        AdviceChange::Simulate => advisor.simulate(&name),
+        AdviceChange::Cancel => advisor.cancel(&name),
     };
     match changed {
         Ok(()) => Json(advisor.report(&name)).into_response(),

@@ -64,7 +64,11 @@ async fn sample(dashboard: Arc<Dashboard>) {
 
 async fn note_alerts(dashboard: &Dashboard) {
     match dashboard.survey.all().await {
-        Ok(reports) => dashboard.alerts.note(unix_seconds(), &reports),
+        Ok(reports) => {
+            dashboard.alerts.note(unix_seconds(), &reports);
+            let known: Vec<VolumeName> = reports.into_iter().map(|(name, _)| name).collect();
+            dashboard.advisor.forget_others(&known);
+        }
         Err(error) => tracing::warn!("{error}"),
     }
 }
@@ -77,13 +81,16 @@ async fn frame(dashboard: &Dashboard, wanted: Option<&VolumeName>) -> Bytes {
             let volumes: Vec<_> = chosen.filter_map(|(_, report)| report.as_deref().ok()).collect();
             let all = serde_json::json!({
                 "unix_seconds": unix_seconds(), "health": health, "volumes": volumes,
-                "alert_count": dashboard.alerts.count(),
+                "alerts_mark": dashboard.alerts.mark(),
             });
             let text = all.to_string();
             if text.len() <= LONGEST_FRAME {
                 return as_event(&text);
             }
-            serde_json::json!({ "unix_seconds": unix_seconds(), "health": health, "volumes": [] })
+            serde_json::json!({
+                "unix_seconds": unix_seconds(), "health": health, "volumes": [],
+                "alerts_mark": dashboard.alerts.mark(),
+            })
         }
         Err(error) => serde_json::json!({ "unix_seconds": unix_seconds(), "error": error }),
     };

@@ -196,10 +196,7 @@ impl Survey {
         if let Some(map) = self.kept_map(&name, &request) {
             return Ok(map);
         }
-        if !self.names().await?.contains(&name) {
-            let problem = format!("there is no volume '{name}' on this machine: see braid status");
-            return Err(Error::new(ErrorKind::Invalid, problem));
-        }
+        let name = self.known(name.as_str()).await?;
         let (daemons, problem) = (self.daemons.clone(), silence(&name, LOOK_PATIENCE));
         let question = (name.clone(), request.clone());
         let reply = spawn_blocking(move || {
@@ -215,6 +212,21 @@ impl Survey {
                 Ok(reply)
             }
             Ok(Err(_)) | Err(_) => Err(problem),
+        }
+    }
+
+    /// Returns the name of a volume of this machine.
+    ///
+    /// # Errors
+    /// `Usage` if the text is no name; `Invalid` if there is no such volume; errors of [`Survey::names`].
+    pub async fn known(&self, name: &str) -> Result<VolumeName> {
+        let name: VolumeName = name.parse()?;
+        match self.names().await?.contains(&name) {
+            true => Ok(name),
+            false => {
+                let problem = format!("there is no volume '{name}' on this machine: see braid status");
+                Err(Error::new(ErrorKind::Invalid, problem))
+            }
         }
     }
 
@@ -247,7 +259,7 @@ impl Survey {
                 name: name.to_string(),
                 served: true,
                 process_id: None,
-                process_state: "unknown".to_owned(),
+                process_state: LATE.to_owned(),
                 error: silence(name, PATIENCE),
             }))),
         }
@@ -277,6 +289,16 @@ impl Survey {
         asked.insert(name.clone(), Asked { answer: answer.clone(), deadline, before });
         (answer, deadline)
     }
+}
+
+/// State of a process whose client has not given up yet.
+const LATE: &str = "unknown";
+
+/// True if the daemon has not answered within the readers' patience, and its client still waits.
+pub(crate) fn is_late(report: &Shared) -> bool {
+    report.as_ref().is_ok_and(|report| {
+        matches!(&**report, VolumeReport::Silent(silent) if silent.process_id.is_none() && silent.process_state == LATE)
+    })
 }
 
 fn is_silent(report: &Shared) -> bool {

@@ -9,16 +9,18 @@ use crate::lab::Unfinished;
 use crate::output::Output;
 use crate::simulate::{Bar, failure};
 use crate::trace::reading::Content;
-use crate::trace::record::{catch_signals, record};
+use crate::trace::record::record;
 use braid_base::{Bytes, DeviceClass, KIB, Nanos};
 use braid_control::{Error, ErrorKind, Result, StateDir, VolumeName};
 use braid_lab::advice::{Advice, Question, Window, advise, page};
 use braid_lab::{DEFAULT_POLICY, DeviceSetup};
 use braid_trace::Options;
 use clap::Args;
+use rustix::process::{Signal, set_parent_process_death_signal};
 use scratch::Scratch;
 use serde::Serialize;
-use signal_hook::consts::SIGTERM;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag::{register, register_conditional_shutdown};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -109,6 +111,9 @@ pub struct Arguments {
     /// Compare policies only, without other sizes of the SSD
     #[arg(long, help_heading = "Policies")]
     policies_only: bool,
+    /// Run for `braid web`: end with the parent process, and the recording with the standard input
+    #[arg(long, hide = true)]
+    attended: bool,
     /// Number of requests to simulate, at most, from the end of the recording: 64 to 5000000
     #[arg(long, value_name = "COUNT", default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(64..=5_000_000), help_heading = "The simulations")]
     requests: u32,
@@ -126,6 +131,51 @@ pub struct Arguments {
     trace_block: Option<Bytes>,
     #[command(flatten)]
     content: Content,
+}
+
+/// How the recording, and the command, are told to end before their time.
+struct Ends {
+    /// Ctrl-C: ends the recording, or else the command. A second one ends the process.
+    interrupted: Arc<AtomicBool>,
+    /// SIGTERM or SIGHUP: ends the command, after its folder is removed.
+    terminated: Arc<AtomicBool>,
+    /// Any of these, or the end of an attended command's input: ends the recording.
+    recording: Arc<AtomicBool>,
+}
+
+impl Ends {
+    fn catch() -> Result<Ends> {
+        let flag = || Arc::new(AtomicBool::new(false));
+        let ends = Ends { interrupted: flag(), terminated: flag(), recording: flag() };
+        let catch = |signal, flag: &Arc<AtomicBool>| {
+            register(signal, flag.clone())?;
+            register(signal, ends.recording.clone())
+        };
+        register_conditional_shutdown(SIGINT, 1, ends.interrupted.clone())
+            .and_then(|_| catch(SIGINT, &ends.interrupted))
+            .and_then(|_| catch(SIGTERM, &ends.terminated))
+            .and_then(|_| catch(SIGHUP, &ends.terminated))
+            .map_err(|error| Error::io("catching signals", &error))?;
+        Ok(ends)
+    }
+
+    /// Ends the command with its parent, and the recording with the input, which the parent holds open.
+    fn follow_parent(&self) -> Result<()> {
+        set_parent_process_death_signal(Some(Signal::TERM))
+            .map_err(|error| Error::io("the end with the parent process", &error.into()))?;
+        let recording = self.recording.clone();
+        std::thread::spawn(move || {
+            // An error ends the input, too.
+            let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+            recording.store(true, Ordering::Relaxed);
+        });
+        Ok(())
+    }
+
+    /// True if the command is told to end.
+    fn all(&self) -> bool {
+        self.interrupted.load(Ordering::Relaxed) || self.terminated.load(Ordering::Relaxed)
+    }
 }
 
 #[derive(Serialize)]
@@ -146,10 +196,10 @@ struct Report {
 pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8> {
     check(arguments)?;
     // Signals are caught first, so that the folder is removed however the command ends.
-    let told_to_end = catch_signals()?;
-    let terminated = Arc::new(AtomicBool::new(false));
-    signal_hook::flag::register(SIGTERM, terminated.clone())
-        .map_err(|error| Error::io("catching signals", &error))?;
+    let ends = Ends::catch()?;
+    if arguments.attended {
+        ends.follow_parent()?;
+    }
     let scratch = Scratch::new()?;
     let served =
         arguments.name.as_ref().map(|name| Served::of(state, name, arguments, &scratch)).transpose()?;
@@ -161,9 +211,9 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
             let path = arguments.keep.clone().unwrap_or_else(|| scratch.path("recording"));
             let before = Served::totals(state, name)?;
             let length = Some(Duration::from_nanos(arguments.length.0));
-            let report = record(state, name, &path, false, length, &told_to_end)?;
+            let report = record(state, name, &path, false, length, &ends.recording)?;
             // Ctrl-C ended only the recording: the advice follows.
-            told_to_end.store(terminated.load(Ordering::Relaxed), Ordering::Relaxed);
+            ends.interrupted.store(false, Ordering::Relaxed);
             measured_latency_ns_mean = Served::totals(state, name)?.since(before);
             (path, report.unrecorded_requests)
         }
@@ -174,7 +224,7 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
     let bar = Bar::new();
     let advice = advise(&question, |progress| {
         bar.show(progress);
-        if told_to_end.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if ends.all() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     bar.end();
     let advice = advice.map_err(|error| failure(&error))?;

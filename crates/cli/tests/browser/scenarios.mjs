@@ -232,7 +232,7 @@ async function withMadeUpVolumes() {
     await page.locator("#confirm button", { hasText: "Do it" }).click();
     await until(page, () => document.querySelectorAll("#advice tbody tr").length === 2);
     const rows = await page.locator("#advice tbody tr").allTextContents();
-    check(rows[0].startsWith("ssd-first") && rows[0].includes("-") && rows[1].startsWith("hdd-only") && rows[1].includes("present"), String(rows));
+    check(rows[0].startsWith("ssd-first") && rows[0].includes("−") && rows[1].startsWith("hdd-only") && rows[1].includes("present"), String(rows));
     check(await page.locator("#advice tr[data-advised]").count() === 1, "one policy is advised");
     const words = await text(page, "advice-words");
     check(words.includes("Change to ssd-first") && words.includes("Advice of "), words);

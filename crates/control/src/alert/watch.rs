@@ -78,6 +78,11 @@ impl AlertWatch {
         events
     }
 
+    /// Returns the number of conditions of a volume that were told and last.
+    pub fn lasting(&self, volume: &str) -> usize {
+        self.volumes.get(volume).map_or(0, BTreeMap::len)
+    }
+
     /// Returns the ends of all conditions of volumes that are not among the given ones any more.
     pub fn forget_others(&mut self, known: &[String]) -> Vec<Alert> {
         self.died.retain(|name, _| known.contains(name));

@@ -5,17 +5,22 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::StatusCode;
 use braid_web::{Access, router};
+use http_body_util::BodyExt;
 use serde_json::{Value, json};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 use tempfile::TempDir;
 
 /// Makes a program of a script.
 fn program(folder: &TempDir, script: &str) -> PathBuf {
     let path = folder.path().join("braid");
-    std::fs::write(&path, format!("#!/bin/sh\ncd '{}'\n{script}\n", folder.path().display())).unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let text = format!("#!/bin/sh\ncd '{}'\n{script}\n", folder.path().display());
+    // Another process writes the file: a program that this process holds open for writing, or that a child of
+    // another test inherits so, cannot be run.
+    let mut shell = Command::new("sh");
+    let shell = shell.args(["-c", "printf %s \"$1\" >\"$2\" && chmod 755 \"$2\"", "sh", &text]).arg(&path);
+    assert!(shell.status().unwrap().success());
     path
 }
 
@@ -46,6 +51,12 @@ async fn wait_for_end(router: &Router) -> Value {
     }
 }
 
+async fn wait_for_file(folder: &TempDir, name: &str) {
+    while !folder.path().join(name).exists() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
 fn begin() -> Value {
     json!({ "action": "begin", "seconds": 600 })
 }
@@ -57,16 +68,16 @@ async fn advice_is_the_report_of_the_program() {
     let router = with_program(Some(&path), true);
     assert_eq!(
         report(&router, "vault").await,
-        json!({ "is_running": false, "recorded_until_unix_seconds": null })
+        json!({ "is_running": false, "recording_left_seconds": null })
     );
     let (status, begun) = act(&router, "vault", begin()).await;
     assert_eq!(status, StatusCode::OK, "{begun}");
-    assert!(begun["recorded_until_unix_seconds"].as_u64().is_none_or(|until| until > 1 << 30), "{begun}");
+    assert!(begun["recording_left_seconds"].as_f64().is_none_or(|left| left <= 600.0), "{begun}");
     let ended = wait_for_end(&router).await;
     assert_eq!((&ended["advice"]["sentences"][0], &ended["error"]), (&"Keep it.".into(), &Value::Null));
     assert!(ended["unix_seconds"].as_u64().unwrap() > 1 << 30);
     let arguments = std::fs::read_to_string(folder.path().join("arguments")).unwrap();
-    assert_eq!(arguments, "advise vault --for 600s --policies-only --json\n");
+    assert_eq!(arguments, "advise vault --for 600s --policies-only --attended --json\n");
     assert!(report(&router, "other").await.get("advice").is_none());
 }
 
@@ -89,23 +100,66 @@ async fn failed_advice_is_the_error_of_the_program() {
 }
 
 #[tokio::test]
-async fn one_advice_is_made_at_a_time_and_can_be_ended() {
+async fn one_advice_is_made_at_a_time_and_its_recording_can_be_ended() {
     let folder = TempDir::new().unwrap();
-    let script = r#"trap 'echo "{\"sentences\": [\"Ended.\"]}"; exit' INT; echo > begun; while :; do sleep 0.01; done"#;
+    let script =
+        r#"cat; echo > recorded; until [ -e go ]; do sleep 0.01; done; echo '{"sentences": ["Ended."]}'"#;
     let router = with_program(Some(&program(&folder, script)), true);
     assert_eq!(act(&router, "vault", begin()).await.0, StatusCode::OK);
     for name in ["vault", "other"] {
         let (status, refused) = act(&router, name, begin()).await;
         assert_eq!((status, &refused["error"]["kind"]), (StatusCode::CONFLICT, &"busy".into()));
     }
-    assert_eq!(report(&router, "vault").await["is_running"], true);
-    let (status, refused) = act(&router, "other", json!({ "action": "end" })).await;
-    assert_eq!((status, &refused["error"]["kind"]), (StatusCode::NOT_FOUND, &"invalid".into()));
-    while !folder.path().join("begun").exists() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
+    let running = report(&router, "vault").await;
+    assert!(running["is_running"] == true && running["recording_left_seconds"].is_number(), "{running}");
+    for action in ["simulate", "cancel"] {
+        let (status, refused) = act(&router, "other", json!({ "action": action })).await;
+        assert_eq!((status, &refused["error"]["kind"]), (StatusCode::NOT_FOUND, &"invalid".into()));
     }
-    assert_eq!(act(&router, "vault", json!({ "action": "end" })).await.0, StatusCode::OK);
+    let simulate = json!({ "action": "simulate" });
+    assert_eq!(act(&router, "vault", simulate.clone()).await.0, StatusCode::OK);
+    wait_for_file(&folder, "recorded").await;
+    // A second end of the recording does not touch the simulations.
+    assert_eq!(act(&router, "vault", simulate).await.0, StatusCode::NOT_FOUND);
+    let running = report(&router, "vault").await;
+    assert_eq!((&running["is_running"], &running["recording_left_seconds"]), (&true.into(), &Value::Null));
+    std::fs::write(folder.path().join("go"), "").unwrap();
     assert_eq!(wait_for_end(&router).await["advice"]["sentences"][0], "Ended.");
+}
+
+#[tokio::test]
+async fn cancelled_advice_ends_by_a_signal_even_if_asked_twice() {
+    let folder = TempDir::new().unwrap();
+    let script = r#"trap 'echo "{\"error\": {\"kind\": \"io\"}}"; exit' TERM; echo > begun; while :; do sleep 0.01; done"#;
+    let router = with_program(Some(&program(&folder, script)), true);
+    act(&router, "vault", begin()).await;
+    wait_for_file(&folder, "begun").await;
+    assert_eq!(act(&router, "vault", json!({ "action": "cancel" })).await.0, StatusCode::OK);
+    act(&router, "vault", json!({ "action": "cancel" })).await;
+    assert_eq!(wait_for_end(&router).await["error"]["kind"], "io");
+}
+
+#[tokio::test]
+async fn advice_about_a_removed_volume_is_forgotten() {
+    let folder = TempDir::new().unwrap();
+    let access = Access::new(LOOPBACK.parse().unwrap(), None, &[], true).unwrap();
+    let fake = Fake::with(&[("vault", healthy("vault"))]);
+    let router = router(fake.clone(), access, Some(program(&folder, "echo '{}'")));
+    act(&router, "vault", begin()).await;
+    assert!(wait_for_end(&router).await["advice"].is_object());
+    assert_eq!(act(&router, "nosuch", begin()).await.0, StatusCode::NOT_FOUND);
+    let page = open(&router, to("/api/events").body(Body::empty()).unwrap()).await;
+    let mut body = page.into_body();
+    fake.volumes.lock().unwrap().clear();
+    while get(&router, "/api/volumes/vault/advice").await.status != StatusCode::NOT_FOUND {
+        body.frame().await.unwrap().unwrap();
+    }
+    body.frame().await.unwrap().unwrap();
+    fake.set("vault", healthy("vault"));
+    while get(&router, "/api/volumes/vault/advice").await.status != StatusCode::OK {
+        body.frame().await.unwrap().unwrap();
+    }
+    assert!(report(&router, "vault").await.get("advice").is_none());
 }
 
 #[tokio::test]
@@ -134,12 +188,7 @@ async fn end_of_the_dashboard_ends_the_advice() {
     let script = "trap 'echo > ended; exit' TERM; echo > begun; while :; do sleep 0.01; done";
     let router = with_program(Some(&program(&folder, script)), true);
     act(&router, "vault", begin()).await;
-    let exists = async |name: &str| {
-        while !folder.path().join(name).exists() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    exists("begun").await;
+    wait_for_file(&folder, "begun").await;
     drop(router);
-    exists("ended").await;
+    wait_for_file(&folder, "ended").await;
 }
