@@ -181,8 +181,7 @@ impl RestingReport {
         !self.dead_block_devices.is_empty() || !self.dead_mounts.is_empty()
     }
 
-    /// Exit status for scripts: 3 if a dead daemon has left mounts or block devices behind, or a daemon cannot
-    /// end; else 0.
+    /// Exit status for scripts: 3 if a daemon cannot end, or has left mounts or block devices behind; else 0.
     pub fn exit_status(&self) -> u8 {
         if self.is_attached_dead() || self.cannot_end.is_some() { 3 } else { 0 }
     }
