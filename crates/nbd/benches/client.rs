@@ -83,8 +83,10 @@ impl Ours {
         let ring = Ring::new(64, &arena).expect("a ring");
         let address: Address =
             format!("nbd+unix:///?socket={}", socket.display()).parse().expect("an address");
-        let connections = std::env::var("CONNECTIONS").map_or(4, |n| n.parse().expect("a number"));
-        let limits = Limits { connections, ..Limits::default() };
+        let usual = Limits::default();
+        let connections =
+            std::env::var("CONNECTIONS").map_or(usual.connections, |n| n.parse().expect("a number"));
+        let limits = Limits { connections, ..usual };
         let opened =
             RemoteDevice::connect_within(&ring, &address, DeviceClass::Ssd, Access::ReadWrite, limits);
         let device = Rc::new(ring.block_on(opened).expect("a device"));

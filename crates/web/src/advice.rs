@@ -66,8 +66,23 @@ pub(crate) struct AdviceReport {
     ended: Option<Ended>,
 }
 
+impl Running {
+    /// Time to the end of the recording; none once the recording has ended.
+    fn recording_left(&self) -> Option<Duration> {
+        let left = self.recorded_until.saturating_duration_since(Instant::now());
+        (self.recording.is_some() && !left.is_zero()).then_some(left)
+    }
+}
+
+impl Kept {
+    /// The process that makes an advice about a volume.
+    fn about(&mut self, name: &VolumeName) -> Option<&mut Running> {
+        self.running.as_mut().filter(|running| running.name == *name)
+    }
+}
+
 impl Advisor {
-    /// Returns an adviser that runs the program `braid`.
+    /// Returns an advisor that runs the program `braid`.
     pub fn new(program: Option<PathBuf>) -> Advisor {
         Advisor { program, kept: Arc::default() }
     }
@@ -132,10 +147,9 @@ impl Advisor {
     /// `Invalid` if no requests of the volume are being recorded.
     pub fn simulate(&self, name: &VolumeName) -> Result<()> {
         let mut kept = lock(&self.kept);
-        let running = kept.running.as_mut().filter(|running| running.name == *name);
-        match running.and_then(|running| running.recording.take()) {
-            Some(recording) => {
-                drop(recording);
+        match kept.about(name).filter(|running| running.recording_left().is_some()) {
+            Some(running) => {
+                running.recording = None;
                 Ok(())
             }
             None => {
@@ -150,7 +164,7 @@ impl Advisor {
     /// # Errors
     /// `Invalid` if no advice about the volume is being made.
     pub fn cancel(&self, name: &VolumeName) -> Result<()> {
-        match lock(&self.kept).running.as_ref().filter(|running| running.name == *name) {
+        match lock(&self.kept).about(name) {
             Some(running) => {
                 terminate(running);
                 Ok(())
@@ -164,13 +178,12 @@ impl Advisor {
 
     /// Returns the state of the advice about a volume.
     pub fn report(&self, name: &VolumeName) -> AdviceReport {
-        let kept = lock(&self.kept);
-        let running = kept.running.as_ref().filter(|running| running.name == *name);
-        let recording = running.filter(|running| running.recording.is_some());
-        let left = recording.map(|running| running.recorded_until.saturating_duration_since(Instant::now()));
+        let mut kept = lock(&self.kept);
+        let running = kept.about(name);
+        let left = running.as_ref().and_then(|running| running.recording_left());
         AdviceReport {
             is_running: running.is_some(),
-            recording_left_seconds: left.filter(|left| !left.is_zero()).map(|left| left.as_secs_f64()),
+            recording_left_seconds: left.map(|left| left.as_secs_f64()),
             ended: kept.ended.get(name).cloned(),
         }
     }
@@ -210,7 +223,7 @@ fn outcome(child: &mut Child) -> Result<Advised> {
     Ok(Advised { advice: error.is_none().then_some(advice), error })
 }
 
-/// Ends a process that nobody has waited for: its number is its own.
+/// Ends a process whose exit status is not taken yet: the number still belongs to the process.
 fn terminate(running: &Running) {
     if let Err(error) = kill_process(running.process, Signal::TERM) {
         tracing::warn!(%error, "braid advise takes no signal");

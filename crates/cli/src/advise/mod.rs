@@ -173,7 +173,7 @@ impl Ends {
     }
 
     /// True if the command is told to end.
-    fn all(&self) -> bool {
+    fn is_over(&self) -> bool {
         self.interrupted.load(Ordering::Relaxed) || self.terminated.load(Ordering::Relaxed)
     }
 }
@@ -224,7 +224,7 @@ pub fn run(state: &StateDir, arguments: &Arguments, output: Output) -> Result<u8
     let bar = Bar::new();
     let advice = advise(&question, |progress| {
         bar.show(progress);
-        if ends.all() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if ends.is_over() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     bar.end();
     let advice = advice.map_err(|error| failure(&error))?;
