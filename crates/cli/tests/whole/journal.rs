@@ -1,6 +1,7 @@
 //! The log in the journal of systemd. A mount namespace has a socket of the test in the journal's place.
 
-use crate::machine::{Daemon, Machine, have, run, skip};
+use crate::machine::{Daemon, Machine, run};
+use crate::namespace::{REMOVE_COPIES, can_unshare, make_namespace};
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
@@ -31,8 +32,9 @@ impl Journal {
     fn command(&self, machine: &Machine, words: &[&str]) -> Command {
         let script = "mount -t tmpfs none /run && mkdir -p /run/systemd/journal && \
                       mount --bind \"$0\" /run/systemd/journal && exec \"$@\"";
+        let script = format!("{REMOVE_COPIES}{script}");
         let mut command = machine.program("unshare");
-        command.args(["--mount", "sh", "-c", script]).arg(&self.directory);
+        command.args(["--mount", "sh", "-c", &script]).arg(&self.directory);
         command.arg(env!("CARGO_BIN_EXE_braid")).args(words).env_remove("JOURNAL_STREAM");
         command
     }
@@ -72,11 +74,6 @@ fn fields(mut bytes: &[u8]) -> BTreeMap<String, String> {
     fields
 }
 
-fn can_unshare() -> bool {
-    let can = rustix::process::geteuid().is_root() && have(&["unshare"]);
-    can || skip("a mount namespace needs root")
-}
-
 #[test]
 fn entries_in_the_journal_have_the_volume_the_device_and_a_code() {
     if !can_unshare() {
@@ -85,7 +82,8 @@ fn entries_in_the_journal_have_the_volume_the_device_and_a_code() {
     let machine = Machine::new();
     machine.create("vault", &["--copies", "2"]);
     let journal = Journal::of(&machine);
-    let daemon = Daemon::start(journal.command(&machine, &["serve", "vault", "--log", "journal"]));
+    let command = journal.command(&machine, &["serve", "vault", "--log", "journal"]);
+    let daemon = make_namespace(|| Daemon::start(command));
     machine.ok(&["device", "fail", "vault", "d1"]);
     let entry = journal.entry("device-failed");
     let of = |name: &str| entry.get(name).map(String::as_str);
@@ -98,7 +96,8 @@ fn entries_in_the_journal_have_the_volume_the_device_and_a_code() {
     let ended = daemon.terminate();
     assert_eq!((ended.status, ended.stderr.as_str()), (0, ""));
     // A command that ends with an error: the error is an entry, too.
-    let ended = run(journal.command(&machine, &["serve", "other", "--log", "journal"]));
+    let command = journal.command(&machine, &["serve", "other", "--log", "journal"]);
+    let ended = make_namespace(|| run(command));
     assert!(ended.status == 1 && ended.stderr.contains("other"), "{ended:?}");
     let entry = journal.entry("invalid");
     assert_eq!(entry.get("BRAID_VOLUME").map(String::as_str), Some("other"), "{entry:?}");
@@ -114,9 +113,8 @@ fn alerts_are_entries_in_the_journal() {
     let daemon = machine.serve(&["vault"]);
     machine.ok(&["device", "fail", "vault", "d1"]);
     let journal = Journal::of(&machine);
-    let alert = journal.command(&machine, &["alert", "--log", "journal", "--every", "1"]).spawn();
-    let mut alert = alert.unwrap();
-    let entry = journal.entry("device-failed");
+    let mut command = journal.command(&machine, &["alert", "--log", "journal", "--every", "1"]);
+    let (mut alert, entry) = make_namespace(|| (command.spawn().unwrap(), journal.entry("device-failed")));
     let of = |name: &str| entry.get(name).map(String::as_str);
     assert_eq!((of("BRAID_VOLUME"), of("BRAID_DEVICE")), (Some("vault"), Some("d1")), "{entry:?}");
     alert.kill().unwrap();
@@ -133,7 +131,8 @@ fn missing_journal_is_an_error_with_a_remedy() {
     machine.create("vault", &[]);
     let journal = Journal::of(&machine);
     std::fs::remove_file(journal.directory.join("socket")).unwrap();
-    let ended = run(journal.command(&machine, &["serve", "vault", "--log", "journal"]));
+    let command = journal.command(&machine, &["serve", "vault", "--log", "journal"]);
+    let ended = make_namespace(|| run(command));
     assert_eq!(ended.status, 1, "{ended:?}");
     for part in ["/run/systemd/journal/socket", "systemd-journald", "--log text"] {
         assert!(ended.stderr.contains(part), "{part}: {ended:?}");

@@ -1,6 +1,7 @@
 //! Fixture of the tests: a directory with state and devices, and functions that run commands and daemons
 //! there.
 
+use crate::namespace;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -83,6 +84,8 @@ impl Machine {
 
     /// Runs `braid` to its end.
     pub fn braid(&self, words: &[&str]) -> Ended {
+        let ends_use = matches!(words.first(), Some(&"detach" | &"stop"));
+        let _unused = ends_use.then(namespace::without_copies);
         run(self.command(words))
     }
 

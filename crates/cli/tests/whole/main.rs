@@ -36,6 +36,7 @@ mod machine;
 mod man;
 mod models;
 mod names;
+mod namespace;
 mod notify;
 mod outdated;
 mod output;

@@ -2,6 +2,7 @@
 //! daemon's own.
 
 use crate::machine::{Daemon, Machine, client, have, have_block_devices, qemu_io, run, skip};
+use crate::namespace::{REMOVE_COPIES, make_namespace, without_copies};
 use rustix::process::Signal;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -143,9 +144,10 @@ fn daemon_in_a_mount_namespace_of_its_own_is_attached_and_detached() {
     machine.create("vault", &[]);
     let own = machine.command(&["serve", "vault"]);
     let mut command = Command::new("unshare");
-    command.args(apart).arg(own.get_program()).args(own.get_args()).current_dir(machine.path(""));
+    command.args(apart).args(["sh", "-c", &format!("{REMOVE_COPIES}exec \"$0\" \"$@\"")]);
+    command.arg(own.get_program()).args(own.get_args()).current_dir(machine.path(""));
     command.envs(own.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let daemon = Daemon::start(command);
+    let daemon = make_namespace(|| Daemon::start(command));
     let links = machine.path("links");
     let attach = |words: &[&str]| {
         let mut command = machine.command(&[&["attach", "vault", "--json"], words].concat());
@@ -174,7 +176,9 @@ fn daemon_in_a_mount_namespace_of_its_own_is_attached_and_detached() {
     machine.refused(&["stop", "vault"], "busy", &["mnt"]);
     let mut detach = machine.command(&["detach", "vault"]);
     detach.env("BRAID_DEVICE_DIR", &links);
+    let unused = without_copies();
     let ended = run(detach);
+    drop(unused);
     assert!(ended.status == 0 && std::fs::read_link(&link).is_err(), "{ended:?}");
 
     // After a kill, nothing of the daemon is left but its block device.

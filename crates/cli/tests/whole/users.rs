@@ -2,6 +2,7 @@
 //! removed.
 
 use crate::machine::{Machine, client, have, have_block_devices, qemu_io_ok};
+use crate::namespace::{REMOVE_COPIES, make_namespace};
 use crate::replace::wait_until;
 use std::process::{Command, Stdio};
 
@@ -54,15 +55,16 @@ fn stop_refuses_while_namespace_or_loop_device_uses_volume() {
     client("mkfs.ext4", &["-q", &device]);
     std::fs::create_dir(machine.path("elsewhere")).unwrap();
     let point = machine.path("elsewhere").display().to_string();
-    let script = "mount \"$1\" \"$2\" && echo mounted && read line";
-    let mut container = Command::new("unshare")
-        .args(["-m", "sh", "-c", script, "sh", &device, &point])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut said = [0; 8];
-    std::io::Read::read_exact(container.stdout.as_mut().unwrap(), &mut said).unwrap();
+    let script = format!("{REMOVE_COPIES} mount \"$1\" \"$2\" && echo mounted && read line");
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", &script, "sh", &device, &point]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut container = make_namespace(|| {
+        let mut container = command.spawn().unwrap();
+        let mut said = [0; 8];
+        std::io::Read::read_exact(container.stdout.as_mut().unwrap(), &mut said).unwrap();
+        container
+    });
     machine.refused(&["stop", "vault"], "busy", &[&point, &container.id().to_string(), "--force"]);
     machine.refused(&["detach", "vault"], "busy", &[&point]);
     drop(container.stdin.take());
