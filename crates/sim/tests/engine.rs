@@ -57,7 +57,7 @@ fn two_required_copies_keep_flushed_data() {
 #[test]
 fn large_extents_with_small_writes_keep_flushed_data() {
     // Parts of 16 KiB: every first write to a part must fill the rest with zeros.
-    let mut campaign = campaign("large-extents", "large_extents_with_small_writes_keep_flushed_data", 41);
+    let mut campaign = campaign("large-extents", "large_extents_with_small_writes_keep_flushed_data", 20);
     campaign.setup.workload.largest = KIB * 9;
     run(&campaign, &Engine { extent_size: KIB * 256, ..Engine::wardrop() });
 }
@@ -105,7 +105,7 @@ fn any_configuration_keeps_flushed_data() {
 #[test]
 fn one_copy_on_failing_disks_keeps_flushed_data() {
     let test = "one_copy_on_failing_disks_keeps_flushed_data";
-    let mut campaign = campaign("faults", test, 31);
+    let mut campaign = campaign("faults", test, 16);
     fail(&mut campaign, Errors::Tolerated);
     run(&campaign, &Engine { checkpoints: false, ..Engine::wardrop() });
 }
@@ -113,7 +113,7 @@ fn one_copy_on_failing_disks_keeps_flushed_data() {
 /// A moved extent without a flush was read from a slot with another extent's bytes after a failed flush.
 #[test]
 fn lost_writes_of_failed_flush_are_never_read() {
-    let mut campaign = campaign("lost-writes", "lost_writes_of_failed_flush_are_never_read", 12);
+    let mut campaign = campaign("lost-writes", "lost_writes_of_failed_flush_are_never_read", 8);
     campaign.setup.workload.errors = Errors::Tolerated;
     campaign.setup.disturbances = vec![Disturbance::LossyFlushes];
     campaign.states.go_on = 0.5;
@@ -125,7 +125,7 @@ fn lost_writes_of_failed_flush_are_never_read() {
 fn bypass_writes_on_failing_disks_keep_flushed_data() {
     let test = "bypass_writes_on_failing_disks_keep_flushed_data";
     for (name, engine) in [("past-dirty", Engine::write_back()), ("past-clean", Engine::read_cache())] {
-        let mut campaign = dirty(campaign(name, test, 8));
+        let mut campaign = dirty(campaign(name, test, 4));
         fail(&mut campaign, Errors::Tolerated);
         run(&campaign, &engine);
     }
@@ -357,7 +357,7 @@ fn dirty(mut campaign: Campaign) -> Campaign {
 /// changes.
 #[test]
 fn hystor_keeps_flushed_data() {
-    let mut campaign = hystor(campaign("hystor", "hystor_keeps_flushed_data", 6));
+    let mut campaign = hystor(campaign("hystor", "hystor_keeps_flushed_data", 4));
     campaign.setup.disturbances = vec![Disturbance::PolicyChanges];
     run(&campaign, &Engine::hystor());
 }
@@ -486,7 +486,7 @@ fn cache_keeps_flushed_data_in_both_write_modes() {
         // Some writes bypass the cache, over dirty blocks and clean blocks.
         ("cache-past", "cache,cache=20%,mode=write-back,bypass=64KiB,dirty-high=40%,dirty-low=20%", KIB * 64),
     ] {
-        let mut campaign = campaign(name, test, 3);
+        let mut campaign = campaign(name, test, 2);
         campaign.setup.workload.largest = largest;
         campaign.states.go_on = 0.5;
         run(&campaign, &Engine { policy: policy.to_owned(), cache_extents: 2, ..Engine::wardrop() });

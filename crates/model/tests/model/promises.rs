@@ -82,7 +82,7 @@ fn every_request_completes_exactly_once() {
 #[test]
 fn same_seed_gives_same_completion_times() {
     each_model(|spec| {
-        let load = mixed_load(2, 1_000);
+        let load = mixed_load(2, 500);
         let run = |seed| run_by_events(&mut spec.build(SIZE, seed), &load);
         assert_eq!(run(5), run(5), "{}", spec.name);
         let chance = !["dram", "ws-ros-ssd", "ws-ros-hdd"].iter().any(|certain| spec.name.contains(certain));
@@ -105,7 +105,7 @@ fn request_completes_after_submission() {
 #[test]
 fn step_size_does_not_change_completion_order() {
     each_model(|spec| {
-        let load = mixed_load(4, 1_000);
+        let load = mixed_load(4, 500);
         let by_events: Vec<u64> =
             run_by_events(&mut spec.build(SIZE, 1), &load).iter().map(|done| done.1).collect();
 

@@ -65,7 +65,7 @@ fn adopted_disk_without_ssd_is_complete_or_refused() {
 /// A device that missed one opening holds older bytes than the other devices know of.
 #[test]
 fn an_old_copy_of_a_device_is_refused() {
-    let mut campaign = campaign("stale", "devices::an_old_copy_of_a_device_is_refused", 10);
+    let mut campaign = campaign("stale", "devices::an_old_copy_of_a_device_is_refused", 6);
     campaign.setup.disturbances = vec![Disturbance::StaleDevice];
     campaign.states.go_on = 1.0;
     run(&campaign, &Engine::wardrop());

@@ -11,7 +11,7 @@ fn power_cut_during_checkpoint_keeps_flushed_data() {
     let test = "places::power_cut_during_checkpoint_keeps_flushed_data";
     for engine in [Engine { copies: 2, ..Engine::wardrop() }, Engine::write_back(), Engine::read_cache()] {
         let (mut campaign, engine) = campaigns::checkpoints(test, 1, engine);
-        campaign.states.every *= 10;
+        campaign.states.every *= 20;
         run(&campaign, &engine);
     }
 }

@@ -14,7 +14,7 @@ fn power_cut_during_first_checkpoint_keeps_flushed_data() {
         let engine = Engine { copies, ..Engine::of_large_map() };
         let (mut campaign, engine) = campaigns::checkpoints(test, 1, engine);
         // Each state costs a read of 3 MiB in extents of 4 KiB.
-        campaign.states.every *= 4;
+        campaign.states.every *= 8;
         run(&campaign, &engine);
     }
 }

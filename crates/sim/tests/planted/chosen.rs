@@ -18,6 +18,7 @@ pub fn seeds(bug: Bug) -> Range<u64> {
         Bug::MoveWithoutIntent => 21,
         Bug::AheadNotDropped => 89,
         Bug::LateWriteForgotten => 150,
+        Bug::NumberOfReaderTaken => 62,
         Bug::OlderReturnTaken => 34,
         Bug::DirtyWithoutJournal => 15,
         Bug::WholeRecordedEarly => 9,

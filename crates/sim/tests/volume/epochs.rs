@@ -261,7 +261,7 @@ pub fn lose_ssd(seed: u64) {
 
 #[test]
 fn image_disk_holds_past_state_whenever_ssd_is_lost() {
-    let seeds = seeds("BRAID_EPOCH_SEEDS", 4);
+    let seeds = seeds("BRAID_EPOCH_SEEDS", 2);
     (0..seeds).for_each(lose_ssd);
 }
 

@@ -94,7 +94,7 @@ fn stamp(arena: &Arena, block: u64) -> Buf {
 /// reused meanwhile returned the bytes of another extent.
 #[test]
 fn no_extent_reads_foreign_bytes_after_device_loss() {
-    let seeds = seeds("BRAID_CRASH_SEEDS", 40);
+    let seeds = seeds("BRAID_CRASH_SEEDS", 24);
     let (mut lost_extents, mut read_blocks) = (0, 0);
     for seed in 0..seeds {
         let bench = bench(100 + seed);

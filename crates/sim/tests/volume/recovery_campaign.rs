@@ -428,10 +428,10 @@ fn seeds(usual: u64) -> Range<u64> {
 
 #[test]
 fn writes_during_journal_replay_survive_power_cuts() {
-    seeds(12).for_each(recover_at_work);
+    seeds(6).for_each(recover_at_work);
 }
 
 #[test]
 fn bad_places_in_journal_lose_only_named_sectors() {
-    seeds(10).for_each(recover_with_bad_places);
+    seeds(5).for_each(recover_with_bad_places);
 }

@@ -474,7 +474,7 @@ fn live(seed: u64) {
 
 #[test]
 fn mirror_survives_alternating_device_failures() {
-    let seeds: u64 = seeds("BRAID_CRASH_SEEDS", 30);
+    let seeds: u64 = seeds("BRAID_CRASH_SEEDS", 16);
     let first: u64 = std::env::var("BRAID_FIRST_SEED").map_or(0, |first| first.parse().expect("a number"));
     let mut failed = Vec::new();
     for seed in first..first + seeds {
