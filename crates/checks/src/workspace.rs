@@ -16,7 +16,7 @@ pub fn root() -> PathBuf {
 /// If cargo fails.
 pub fn metadata(arguments: &[&str]) -> Value {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["metadata", "--format-version", "1", "--offline"]).args(arguments).current_dir(root());
+    cargo.args(["metadata", "--format-version", "1", "--locked"]).args(arguments).current_dir(root());
     let output = cargo.output().expect("cargo runs");
     assert!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).expect("cargo metadata speaks JSON")
