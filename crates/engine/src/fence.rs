@@ -34,7 +34,7 @@
 pub(crate) mod lease;
 
 use crate::buffer::buffer;
-use crate::core::Core;
+use crate::core::Durable;
 use crate::devices::{Deadline, Devices, Member};
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};
@@ -122,7 +122,7 @@ impl<D: Device> Devices<D> {
     }
 }
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Durable<R, D> {
     /// Looks at the devices periodically, and whenever a look is wanted, until the volume closes.
     pub async fn keep_fence(&self) {
         while !self.jobs.are_ending() && !self.fence.is_taken() {
@@ -135,8 +135,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// As [`Core::confirm_own`], before a device is written. Returns the time of the write. Waits for nothing
-    /// if the last look is recent.
+    /// As [`Durable::confirm_own`], before a device is written. Returns the time of the write. Waits for
+    /// nothing if the last look is recent.
     #[inline]
     pub async fn confirm_before_write(&self) -> Result<Nanos> {
         let now = self.rt.now();
@@ -180,11 +180,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         let start = self.rt.now();
         for device in self.journal.devices() {
-            let member = self.member(device);
+            let member = self.store.member(device);
             if !member.is_current() || member.is_late() {
                 continue;
             }
-            if let Some(header) = self.header_of_another(member, Deadline::Copied).await {
+            if let Some(header) = self.store.devices.header_of_another(member, Deadline::Copied).await {
                 self.end_for(&header);
                 break;
             }
@@ -193,25 +193,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.fence.is_silent.set(false);
         self.fence.ended.notify();
         self.refuse_taken()
-    }
-
-    /// Superblock of another opening on a device. Of a shared device all copies are read, as a renewal in
-    /// flight may have overwritten the first copy of the other opening; else the first valid copy.
-    async fn header_of_another(&self, member: &Member<D>, deadline: Deadline) -> Option<Header> {
-        let buf = buffer(superblock::SIZE).await;
-        for offset in superblock_offsets(member.entry.size, member.entry.layout) {
-            if member.read(offset, &buf, deadline).await.is_ok()
-                && let Ok(header) = buf.with_bytes(Header::decode)
-            {
-                if self.devices.is_of_another(&header, member) {
-                    return Some(header);
-                }
-                if !member.is_shared() {
-                    return None;
-                }
-            }
-        }
-        None
     }
 
     /// Returns a count of requests and batches so far.
@@ -225,7 +206,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     fn end_for(&self, header: &Header) {
-        let (name, own) = (header.name.clone(), self.devices.superblock().epoch);
+        let (name, own) = (header.name.clone(), self.store.devices.superblock().epoch);
         let text = format!(
             "volume '{name}' was opened by another daemon (opening {}, this is {own}): this daemon writes \
              nothing more; guests' writes of its last second may be lost; stop this daemon, and find the \
@@ -234,8 +215,29 @@ impl<R: Runtime, D: Device> Core<R, D> {
         );
         let error = Error::new(ErrorKind::Io, text);
         self.fence.taken.borrow_mut().get_or_insert(error.clone());
-        self.devices.iter().for_each(Member::shut);
+        self.store.devices.iter().for_each(Member::shut);
         self.guests.forget();
         self.fail(error);
+    }
+}
+
+impl<D: Device> Devices<D> {
+    /// Superblock of another opening on a device. Of a shared device all copies are read, as a renewal in
+    /// flight may have overwritten the first copy of the other opening; else the first valid copy.
+    async fn header_of_another(&self, member: &Member<D>, deadline: Deadline) -> Option<Header> {
+        let buf = buffer(superblock::SIZE).await;
+        for offset in superblock_offsets(member.entry.size, member.entry.layout) {
+            if member.read(offset, &buf, deadline).await.is_ok()
+                && let Ok(header) = buf.with_bytes(Header::decode)
+            {
+                if self.is_of_another(&header, member) {
+                    return Some(header);
+                }
+                if !member.is_shared() {
+                    return None;
+                }
+            }
+        }
+        None
     }
 }

@@ -60,6 +60,7 @@ pub use check::{Report, check, check_noted};
 pub use create::{
     Adoption, CreateOptions, Fit, Left, RoomLeft, SPARE_SLOTS, create, planned_slots, record_len, room_left,
 };
+pub use devices::DrainStatus;
 pub use epochs::PastState;
 pub use error::{Error, ErrorKind, Result};
 pub use export::{Allocation, Durability, Export, Hints, Zeroing};
@@ -67,7 +68,7 @@ pub use fence::Noted;
 pub use journal::Recovery;
 pub use latency::Latency;
 pub use life::Addition;
-pub use moves::{DrainStatus, MovesStatus};
+pub use moves::MovesStatus;
 pub use open::{
     AdoptedDisk, BeforeOpen, KnownDisk, Likeness, OpenOptions, Past, Sighting, Standing, Survey, identify,
 };

@@ -37,7 +37,7 @@ pub struct Tally {
 impl<R: Runtime, D: Device> Volume<R, D> {
     /// Returns the sizes of the volume and its units.
     pub fn shape(&self) -> Shape {
-        self.core.shape
+        self.core.store.shape
     }
 
     /// Examines one extent of each `step` extents of a range, at most as far as the end of the volume.
@@ -53,7 +53,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         tally: &mut Tally,
     ) -> Region {
         assert!(step.is_power_of_two(), "steps of {step} extents");
-        let state = self.core.state.borrow();
+        let state = self.core.store.state.borrow();
         let end = extents.end.min(state.map.extents());
         tally.homes.clear();
         tally.homes.resize(state.views.len(), 0);

@@ -169,8 +169,9 @@ impl<R: Runtime, D: Device> ResizableVolume<R, D> {
             options.clone()
         };
         // A command with a handle of the closed volume must write nothing any more.
-        closed.core.devices.iter().for_each(|member| member.shut());
-        let members = closed.core.devices.iter().filter(|member| member.state() != DeviceState::Removed);
+        closed.core.store.devices.iter().for_each(|member| member.shut());
+        let members =
+            closed.core.store.devices.iter().filter(|member| member.state() != DeviceState::Removed);
         let devices: Vec<Rc<D>> = members.filter_map(|member| member.handle()).collect();
         let names = (0..devices.len()).map(|place| format!("device {place}")).collect();
         match open(self.shared.rt.clone(), devices, OpenOptions { names, ..options }).await {

@@ -4,6 +4,7 @@ use crate::{Error, ErrorKind};
 use braid_base::{BlockId, Bytes, ExtentId, SECTOR};
 use braid_format::superblock::{Mapping, Superblock};
 use braid_format::{SpanId, layout};
+use braid_policy::{ByteRange, WholeInMemory};
 use std::ops::Range;
 
 /// Sizes of a volume, fixed while the volume is open.
@@ -275,6 +276,25 @@ impl Shape {
     pub(crate) fn bytes_of_piece(&self, piece: &Piece) -> Range<Bytes> {
         let start = self.bytes_of(piece.extent).start;
         start + piece.range.start..start + piece.range.end
+    }
+
+    /// Returns a piece of a request as a policy sees it. `whole` is set if the memory cache holds all of the
+    /// extent.
+    #[inline]
+    pub(crate) fn shown<'a>(
+        &self,
+        piece: &Piece,
+        request: ByteRange,
+        whole: bool,
+    ) -> braid_policy::Piece<'a> {
+        braid_policy::Piece {
+            extent: piece.extent,
+            range: piece.range.clone(),
+            first_block: self.block_of(piece.extent, piece.range.start),
+            blocks: self.blocks_touched(piece) as u32,
+            request,
+            whole: whole.then(WholeInMemory::vouched_by_the_engine),
+        }
     }
 
     /// Range of the volume with the sectors that a piece touches.

@@ -1,17 +1,17 @@
 //! Status for administrators, and explanations of the place of a byte.
 
-use crate::core::Core;
+use crate::core::Upkeep;
+use crate::devices::DrainStatus;
 use crate::devices::Member;
 use crate::epochs::Epochs;
 use crate::map::{Other, State};
-use crate::moves::{DrainStatus, MovesStatus};
+use crate::moves::MovesStatus;
 use crate::shape::Shape;
 use crate::stats::{BackgroundStats, DeviceStats, GuestStats};
 use crate::{Result, Volume};
 use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId, Nanos};
 use braid_format::superblock::{DeviceState, Layout};
 use braid_format::{SlotNumber, Uuid};
-use braid_policy::Homes;
 use braid_runtime::{Device, Runtime};
 use std::ops::Range;
 
@@ -179,17 +179,17 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     /// of extents that are behind.
     pub fn status(&self) -> Status {
         let core = &self.core;
-        let (state, superblock) = (core.state.borrow(), core.devices.superblock());
+        let (state, superblock) = (core.store.state.borrow(), core.store.devices.superblock());
         let (policy, now) = (core.policy.borrow(), core.rt.now());
-        let exposures = state.exposures(|device| core.member(device).is_current());
+        let exposures = state.exposures(|device| core.store.member(device).is_current());
         // The loss of SSDs does not cost the bytes in the disk's epoch journal.
-        let lag = core.active_epochs().map_or(Bytes(u64::MAX), |epochs| epochs.lag());
+        let lag = core.extents.active_epochs().map_or(Bytes(u64::MAX), |epochs| epochs.lag());
         let device = |member: &Member<D>| {
             let (view, exposure) = (&state.views[member.id.index()], exposures[member.id.index()]);
             DeviceStatus {
                 id: member.id,
                 class: member.entry.class,
-                state: core.reported_state(member),
+                state: core.upkeep.reported_state(member),
                 keeps_addresses: member.entry.layout != Layout::Head,
                 is_adopted: member.entry.layout == Layout::Adopted,
                 model: member.entry.model.clone(),
@@ -198,29 +198,29 @@ impl<R: Runtime, D: Device> Volume<R, D> {
                 slots: view.slots,
                 free: view.free,
                 in_flight: view.in_flight,
-                move_share: core.move_share(member.id),
+                move_share: core.upkeep.move_share(member.id),
                 times_slower: member.speed.times_slower(),
                 loss: exposure.alone + exposure.behind.min(lag),
                 written: Bytes(member.written_bytes.get()),
                 busy: member.busy.until(now),
-                drain: core.drain_status(member.id),
+                drain: core.upkeep.drain_status(member.id),
                 stats: member.stats.borrow().clone(),
                 figures: policy.figures(member.id),
             }
         };
         let deferred = state.behind.deferred();
-        let (unapplied, unapplied_failure) = core.epochs.as_ref().and_then(Epochs::recovery).unzip();
+        let (unapplied, unapplied_failure) = core.extents.epochs.as_ref().and_then(Epochs::recovery).unzip();
         Status {
             name: superblock.name.clone(),
             uuid: superblock.volume,
-            shape: core.shape,
+            shape: core.store.shape,
             policy: braid_policy::written(&**policy),
             policy_lacks: core.policy.lacks(),
             mapped_extents: state.map.mapped(),
             lost: state.map.lost(),
             damaged: {
-                let of_epochs = core.epochs.as_ref().map_or_else(Vec::new, Epochs::damaged);
-                [of_epochs, lost_parts(&state, &core.shape)].concat()
+                let of_epochs = core.extents.epochs.as_ref().map_or_else(Vec::new, Epochs::damaged);
+                [of_epochs, lost_parts(&state, &core.store.shape)].concat()
             },
             extra_blocks: (state.extras.len(), state.extras.dirty()),
             cached_extents: core.guests.cache.borrow().len_and_limit(),
@@ -228,35 +228,36 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             policy_memory: policy.memory(),
             pending_changes: state.pending(),
             stale_pages: state.stale_pages(),
-            journal: core.journal.live_room(),
+            journal: core.durable.journal.live_room(),
             spans: state.behind.len(),
-            behind: state.behind.total() + core.single_copies(&state),
+            behind: state.behind.total() + core.upkeep.single_copies(&state),
             deferred,
             journaled: core
+                .extents
                 .active_epochs()
                 .map_or(Bytes::ZERO, |epochs| deferred.saturating_sub(epochs.lag())),
-            epoch: core.epochs.as_ref().and_then(|epochs| epochs.newest()),
-            epoch_failure: core.active_epochs().and_then(|epochs| epochs.failure()),
+            epoch: core.extents.epochs.as_ref().and_then(|epochs| epochs.newest()),
+            epoch_failure: core.extents.active_epochs().and_then(|epochs| epochs.failure()),
             unapplied,
             unapplied_failure: unapplied_failure.flatten(),
-            span_size: core.shape.extent_size * u64::from(superblock.span_extents),
-            failure: core.journal.failure().map(|e| e.to_string()),
+            span_size: core.store.shape.extent_size * u64::from(superblock.span_extents),
+            failure: core.durable.journal.failure().map(|e| e.to_string()),
             guests: core.guests.stats.borrow().clone(),
-            background: *core.background.borrow(),
-            moves: core.moves.progress.status(core.rt.now()),
-            devices: core.devices.iter().map(device).collect(),
+            background: *core.durable.background.borrow(),
+            moves: core.upkeep.moves.progress.status(core.rt.now()),
+            devices: core.store.devices.iter().map(device).collect(),
         }
     }
 
     /// Devices with requests in flight: the process cannot end before their answers.
     pub fn owing(&self) -> Vec<DeviceId> {
-        self.core.devices.iter().filter(|member| member.owes_answer()).map(|member| member.id).collect()
+        self.core.store.devices.iter().filter(|member| member.owes_answer()).map(|member| member.id).collect()
     }
 
     /// Returns the part of [`Volume::status`] needed for a time series.
     pub fn glance(&self) -> Glance {
         let core = &self.core;
-        let state = core.state.borrow();
+        let state = core.store.state.borrow();
         let device = |member: &Member<D>| {
             let (stats, view) = (member.stats.borrow(), &state.views[member.id.index()]);
             DeviceGlance {
@@ -267,38 +268,38 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             }
         };
         Glance {
-            migrated_bytes: core.background.borrow().migrated_bytes,
-            behind: match core.active_epochs() {
+            migrated_bytes: core.durable.background.borrow().migrated_bytes,
+            behind: match core.extents.active_epochs() {
                 Some(epochs) => epochs.lag(),
-                None => state.behind.total() + core.single_copies(&state),
+                None => state.behind.total() + core.upkeep.single_copies(&state),
             },
-            devices: core.devices.iter().map(device).collect(),
+            devices: core.store.devices.iter().map(device).collect(),
         }
     }
 
     /// Returns the device of a byte's home; `None` for a byte without a home.
     pub fn home(&self, offset: Bytes) -> Option<DeviceId> {
         let core = &self.core;
-        core.shape.check_range(offset, Bytes(1)).ok()?;
-        let home = core.state.borrow().map.get(core.shape.extent_of(offset)).home;
-        (home != SlotNumber::NONE && home != SlotNumber::LOST).then(|| core.locate(home).0.id)
+        core.store.shape.check_range(offset, Bytes(1)).ok()?;
+        let home = core.store.state.borrow().map.get(core.store.shape.extent_of(offset)).home;
+        (home != SlotNumber::NONE && home != SlotNumber::LOST).then(|| core.store.locate(home).0.id)
     }
 
     /// Explains the place of a byte.
     pub fn explain(&self, offset: Bytes) -> Result<Explanation> {
         let core = &self.core;
-        core.shape.check_range(offset, Bytes(1))?;
-        let (shape, extent) = (&core.shape, core.shape.extent_of(offset));
+        core.store.shape.check_range(offset, Bytes(1))?;
+        let (shape, extent) = (&core.store.shape, core.store.shape.extent_of(offset));
         let within = offset % shape.extent_size;
         let (entry, extra) = {
-            let state = core.state.borrow();
+            let state = core.store.state.borrow();
             (state.map.get(extent), state.extras.get(shape.block_of(extent, within)))
         };
         let part = shape.parts_touched(&(within..within + Bytes(1)));
-        let copies = core.copies_of(extent, &entry);
+        let copies = core.store.copies_of(extent, &entry);
         let place = |slot: SlotNumber| {
             (slot != SlotNumber::NONE && slot != SlotNumber::LOST).then(|| {
-                let (member, start) = core.locate(slot);
+                let (member, start) = core.store.locate(slot);
                 (member.id, start + within)
             })
         };
@@ -309,53 +310,28 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             written: entry.valid & part != 0 || extra.is_some_and(|e| e.dirty),
             second: place(entry.second)
                 .map(|(device, at)| (device, at, copies.other != Other::Equal(entry.second))),
-            extra: extra.map(|e| (core.device_of(e.slot), e.dirty)),
+            extra: extra.map(|e| (core.store.device_of(e.slot), e.dirty)),
             cached: core.guests.cache.borrow().contains(extent),
-            reason: core.with_policy(|policy, view| policy.explain(extent, view)),
+            reason: core.extents.with_policy(|policy, view| policy.explain(extent, view)),
         })
     }
 }
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// State of a device for reports: draining, missing or failed until the removal of the device is durable.
     /// An opening after a crash needs a draining device until then.
     fn reported_state(&self, member: &Member<D>) -> DeviceState {
         let state = member.state();
         let before =
-            (state == DeviceState::Removed).then(|| self.moves.drains.state_before_change(member.id));
+            (state == DeviceState::Removed).then(|| self.store.devices.drains.state_before_change(member.id));
         before.flatten().unwrap_or(state)
     }
 
     /// Bytes of extents that still lack the required second copy. While epochs are kept, an epoch makes the
     /// copies, and [`Epochs::lag`] counts the bytes.
     fn single_copies(&self, state: &State) -> Bytes {
-        let single = if self.active_epochs().is_some() { 0 } else { state.map.single() };
-        self.shape.extent_size * u64::from(single)
-    }
-
-    /// Tells a new policy about all extra copies. Copies beyond the policy's limit are dropped in the
-    /// background.
-    pub fn adopt_extras(self: &std::rc::Rc<Self>) {
-        let (state, mut policy) = (self.state.borrow(), self.policy.borrow_mut());
-        for (block, _) in state.extras.all() {
-            let copy = state.extra(block).expect("a block in the table has an extra copy");
-            policy.extra_changed(block, None, Some(copy));
-        }
-        drop((state, policy));
-        self.shrink_beyond_room();
-    }
-
-    /// Starts a task that drops extra copies until no more slots hold extra copies than the policy allows.
-    pub fn shrink_beyond_room(self: &std::rc::Rc<Self>) {
-        let (state, policy) = (self.state.borrow(), self.policy.borrow());
-        if state.views.iter().any(|view| state.extras.divided(view.id) > policy.extra_slots(view)) {
-            let core = self.clone();
-            self.jobs.begin();
-            self.rt.spawn(async move {
-                core.shrink_caches().await;
-                core.jobs.end();
-            });
-        }
+        let single = if self.extents.active_epochs().is_some() { 0 } else { state.map.single() };
+        self.store.shape.extent_size * u64::from(single)
     }
 }
 

@@ -79,80 +79,85 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     /// superblocks carry the change returned by `last`.
     pub(crate) async fn close_with(&self, last: impl AsyncFnOnce() -> Option<LastChange>) -> Result<()> {
         let closed = self.shut_down(last).await;
-        self.core.end_leases().await;
-        self.core.state.borrow_mut().end_log(closed.is_ok());
-        self.core.end_watch().await;
-        closed.and_then(|()| self.core.refuse_late())
+        self.core.durable.end_leases().await;
+        self.core.store.state.borrow_mut().end_log(closed.is_ok());
+        self.core.durable.end_watch().await;
+        closed.and_then(|()| self.core.store.devices.refuse_late())
     }
 
     async fn shut_down(&self, last: impl AsyncFnOnce() -> Option<LastChange>) -> Result<()> {
         let core = &self.core;
         // Limit of each wait (guests, background work, undecided homes): twice the longest deadline of a
         // request.
-        let last_work = core.devices.longest_silence() * 2;
+        let last_work = core.store.devices.longest_silence() * 2;
         // Guests first: their requests may need background work.
-        let are_out = core.within(last_work, core.guests.gate.shut()).await.is_some();
+        let are_out = core.durable.within(last_work, core.guests.gate.shut()).await.is_some();
         core.jobs.stop();
-        if !are_out || core.within(last_work, core.jobs.ended()).await.is_none() {
-            core.refuse_late()?;
+        if !are_out || core.durable.within(last_work, core.jobs.ended()).await.is_none() {
+            core.store.devices.refuse_late()?;
             let what = if are_out { "background work has" } else { "requests of guests have" };
             let text = format!("{what} not ended after {last_work}: the volume is not shut down");
             return Err(Error::new(ErrorKind::Io, text));
         }
-        core.end_last_epoch().await;
+        core.upkeep.end_last_epoch().await;
         if planted(Bug::CloseWithoutCommit) {
-            core.end_leases().await;
-            return core.change_superblock(|superblock| superblock.phase = Phase::Closed).await;
+            core.durable.end_leases().await;
+            return core.durable.change_superblock(|superblock| superblock.phase = Phase::Closed).await;
         }
-        if core.active_epochs().is_none() {
-            core.mend_undecided_homes(last_work).await;
+        if core.extents.active_epochs().is_none() {
+            core.upkeep.mend_undecided_homes(last_work).await;
         }
-        core.commit(Origin::Background).await?;
-        core.record_spans().await?;
+        core.durable.commit(Origin::Background).await?;
+        core.durable.record_spans().await?;
         // All copies are flushed, so spans with equal copies need no resync. Each batch clears as many spans
         // as have room.
         let mut not_clean = usize::MAX;
         loop {
-            let (all, _) = core.state.borrow().behind.len();
-            let idle = core.state.borrow().behind.idle_since(Nanos::MAX, core.journal.unreserved());
+            let (all, _) = core.store.state.borrow().behind.len();
+            let idle =
+                core.store.state.borrow().behind.idle_since(Nanos::MAX, core.durable.journal.unreserved());
             if idle.is_empty() || all >= not_clean {
                 break;
             }
             not_clean = all;
-            core.state.borrow_mut().clear_spans(idle);
-            core.commit(Origin::Background).await?;
-            if !core.journal.has_room() {
-                core.checkpoint().await?;
+            core.store.state.borrow_mut().clear_spans(idle);
+            core.durable.commit(Origin::Background).await?;
+            if !core.durable.journal.has_room() {
+                core.durable.checkpoint().await?;
             }
         }
-        core.clear_dirty_spans().await?;
-        if core.epochs.is_none() {
-            core.state.borrow_mut().prefer_what_lacks_nothing(|device| core.member(device).is_current());
+        core.durable.clear_dirty_spans().await?;
+        if core.extents.epochs.is_none() {
+            core.store
+                .state
+                .borrow_mut()
+                .prefer_what_lacks_nothing(|device| core.store.member(device).is_current());
         }
-        core.checkpoint().await?;
-        core.prove().await?;
-        core.flush_proofs().await?;
-        core.bring_witness_up_to_date().await?;
-        core.save_policy().await;
-        let (fingerprint, dirty_blocks) = (core.last_fingerprint().await?, core.dirty_blocks());
-        let any_undecided = core.state.borrow().behind.any_span_undecided();
+        core.durable.checkpoint().await?;
+        core.durable.prove().await?;
+        core.durable.flush_proofs().await?;
+        core.durable.bring_witness_up_to_date().await?;
+        core.extents.save_policy().await;
+        let (fingerprint, dirty_blocks) = (core.durable.last_fingerprint().await?, core.store.dirty_blocks());
+        let any_undecided = core.store.state.borrow().behind.any_span_undecided();
         let mut change = last().await;
-        core.end_leases().await;
+        core.durable.end_leases().await;
         for phase in [Phase::Closing, Phase::Closed] {
-            core.change_superblock(|superblock| {
-                if let Some(change) = change.take() {
-                    change(superblock);
-                }
-                superblock.features.incompat &= !Features::UNDECIDED;
-                superblock.features.incompat |= if any_undecided { Features::UNDECIDED } else { 0 };
-                (superblock.phase, superblock.dirty_blocks) = (phase, dirty_blocks);
-                if let Some((disk, fingerprint)) = fingerprint {
-                    superblock.devices[disk.index()].fingerprint = fingerprint;
-                }
-            })
-            .await?;
+            core.durable
+                .change_superblock(|superblock| {
+                    if let Some(change) = change.take() {
+                        change(superblock);
+                    }
+                    superblock.features.incompat &= !Features::UNDECIDED;
+                    superblock.features.incompat |= if any_undecided { Features::UNDECIDED } else { 0 };
+                    (superblock.phase, superblock.dirty_blocks) = (phase, dirty_blocks);
+                    if let Some((disk, fingerprint)) = fingerprint {
+                        superblock.devices[disk.index()].fingerprint = fingerprint;
+                    }
+                })
+                .await?;
         }
-        core.journal.failure().map_or(Ok(()), Err)
+        core.durable.journal.failure().map_or(Ok(()), Err)
     }
 
     /// Excludes a device as if the device had failed: its copies no longer count, and the volume continues
@@ -164,9 +169,9 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     /// alone; nothing has changed then.
     pub async fn fail_device(&self, device: DeviceId) -> Result<()> {
         let core = &self.core;
-        let Some(member) = core.devices.iter().find(|member| member.id == device) else {
+        let Some(member) = core.store.devices.iter().find(|member| member.id == device) else {
             let problem =
-                format!("the volume has no device {device}: it has {}", core.devices.iter().count());
+                format!("the volume has no device {device}: it has {}", core.store.devices.iter().count());
             return Err(Error::new(ErrorKind::Invalid, problem));
         };
         if !member.is_written() {
@@ -176,15 +181,15 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             ));
         }
         // The commit flushes all written devices: copies made from the device are proved.
-        core.commit(Origin::Background).await?;
-        if !core.survives(device) {
+        core.durable.commit(Origin::Background).await?;
+        if !core.durable.survives(device) {
             let problem = format!(
                 "device {device} holds the only copy of some data: wait until its copies are up to date \
                  (braid status), or stop the volume and discard the data (braid serve --distrust {device})"
             );
             return Err(Error::new(ErrorKind::Degraded, problem));
         }
-        core.give_up(device, Error::new(ErrorKind::Io, "excluded by the administrator")).await
+        core.durable.give_up(device, Error::new(ErrorKind::Io, "excluded by the administrator")).await
     }
 
     /// Returns the devices that lack acknowledged writes, while other devices have them: missing, failed, or
@@ -194,20 +199,20 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     /// The devices' own superblocks may not say so. The next opening must know the list
     /// ([`crate::OpenOptions::outdated`]), whichever devices are present then.
     pub fn outdated_devices(&self) -> Vec<DeviceId> {
-        self.core.devices.iter().filter(|member| member.is_lacking()).map(|member| member.id).collect()
+        self.core.store.devices.iter().filter(|member| member.is_lacking()).map(|member| member.id).collect()
     }
 
     /// Returns the record for the host to keep outside of the devices, for the next opening
     /// ([`crate::OpenOptions::noted`]). The record may be slightly older than the present state.
     pub fn noted(&self) -> Noted {
-        let (core, superblock) = (&self.core, self.core.devices.superblock());
-        Noted { epoch: superblock.epoch, owner: superblock.owner, batch: core.journal.in_ring() }
+        let (core, superblock) = (&self.core, self.core.store.devices.superblock());
+        Noted { epoch: superblock.epoch, owner: superblock.owner, batch: core.durable.journal.in_ring() }
     }
 
     /// Event notified if [`Volume::outdated_devices`] may have changed, before a guest gets the reply to a
     /// write that a device lacks.
     pub fn device_changes(&self) -> Event {
-        self.core.devices.changed()
+        self.core.store.devices.changed()
     }
 
     /// Changes the policy. No data is copied before the function returns; the new policy moves data in the
@@ -219,19 +224,20 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     /// of the superblock's write.
     pub async fn set_policy(&self, text: &str) -> Result<()> {
         let core = &self.core;
-        let devices = core.state.borrow().views.clone();
+        let devices = core.store.state.borrow().views.clone();
         let policy =
             braid_policy::parse(text, &devices).map_err(|e| Error::new(ErrorKind::Invalid, e.to_string()))?;
-        let written = checked_policy(&*policy, core.shape.copies)?;
-        let is_adopted = core.devices.superblock().adopted().is_some();
+        let written = checked_policy(&*policy, core.store.shape.copies)?;
+        let is_adopted = core.store.devices.superblock().adopted().is_some();
         if is_adopted {
             refuse_moving_homes(&*policy, &devices)?;
         }
         let stays = |epochs: &Epochs| {
             let device = epochs.device();
-            !core.is_leaving(device) && core.member(device).state() != DeviceState::Removed
+            !core.store.devices.is_leaving(device)
+                && core.store.member(device).state() != DeviceState::Removed
         };
-        if policy.keeps_epochs() && !core.epochs.as_ref().is_some_and(stays) {
+        if policy.keeps_epochs() && !core.extents.epochs.as_ref().is_some_and(stays) {
             let problem = format!(
                 "policy '{text}' needs a disk with a journal for epochs, which exists only if the volume \
                  was created with it: use order=lba, or a new volume with a disk of layout=tail"
@@ -241,32 +247,32 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         // Slots in use count as room: homes there need no other. With two copies, so do the slots of absent
         // devices, because the volume continues without them.
         let all = devices.into_iter().map(|view| {
-            let member = core.member(view.id);
-            let is_there = core.shape.copies > 1 || member.is_written();
+            let member = core.store.member(view.id);
+            let is_there = core.store.shape.copies > 1 || member.is_written();
             let stays = !matches!(member.state(), DeviceState::Draining | DeviceState::Removed);
             DeviceView { free: if is_there && stays { view.slots } else { 0 }, ..view }
         });
-        let entries = core.devices.superblock().devices.clone();
-        let Shape { extent_size, copies, .. } = core.shape;
+        let entries = core.store.devices.superblock().devices.clone();
+        let Shape { extent_size, copies, .. } = core.store.shape;
         let (most, _) = room(&all.collect::<Vec<_>>(), &entries, &*policy, extent_size, copies);
-        if core.shape.volume_size > most && !is_adopted {
+        if core.store.shape.volume_size > most && !is_adopted {
             let fitting = braid_base::written(&format!("{}B", most.0));
             let problem = format!(
                 "policy '{text}' leaves room for {most} of the volume's {}, because the policy keeps a part \
                  of the devices for extra copies: add a disk (braid device add), or use a policy without \
                  extra copies; a volume for this policy is created with --size {fitting} at most",
-                core.shape.volume_size
+                core.store.shape.volume_size
             );
             return Err(Error::new(ErrorKind::Invalid, problem));
         }
-        let (old, learned) = core.with_policy(|policy, view| (policy.name(), policy.save(view)));
+        let (old, learned) = core.extents.with_policy(|policy, view| (policy.name(), policy.save(view)));
         let same = old == policy.name();
         self.replace_policy(policy);
         if same {
-            core.with_policy(|policy, view| policy.restore(&learned, view));
+            core.extents.with_policy(|policy, view| policy.restore(&learned, view));
         }
-        core.change_superblock(|superblock| superblock.policy = written).await?;
-        core.save_policy().await;
+        core.durable.change_superblock(|superblock| superblock.policy = written).await?;
+        core.extents.save_policy().await;
         Ok(())
     }
 
@@ -278,7 +284,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     /// shorter by the same factor.
     pub fn modes(&self, haste: u32) -> (Vec<String>, usize) {
         let policy = self.core.policy.borrow();
-        let modes = if self.core.shape.copies > 1 { Vec::new() } else { policy.modes(haste) };
+        let modes = if self.core.store.shape.copies > 1 { Vec::new() } else { policy.modes(haste) };
         (modes, policy.mode())
     }
 
@@ -286,20 +292,15 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     /// function returns. The policy keeps its learned state.
     pub fn switch_mode(&self, mode: usize) {
         let core = &self.core;
-        core.moves.pace.lift();
+        core.upkeep.moves.pace.lift();
         core.policy.switch(mode);
-        core.shrink_beyond_room();
+        core.upkeep.shrink_beyond_room();
         core.jobs.wake();
     }
 
     /// Replaces the policy by a policy object until the volume closes, for experiments and tests.
     pub fn replace_policy(&self, policy: Box<dyn Policy>) {
-        let core = &self.core;
-        core.moves.pace.lift();
-        core.policy.replace(policy);
-        core.state.borrow_mut().behind.end_deferring();
-        core.adopt_extras();
-        core.jobs.wake();
+        self.core.upkeep.replace_policy(policy);
     }
 
     /// Waits until all journaled bytes of a recovered disk are in place, where other programs find the bytes,
@@ -308,17 +309,17 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     /// # Errors
     /// The last failure to apply, which is retried; or the damage, if only damaged extents are left.
     pub async fn complete_recovery(&self) -> Result<()> {
-        self.core.complete_recovery().await
+        self.core.extents.complete_recovery().await
     }
 
     /// Writes a checkpoint now, to shorten the journal. Checkpoints also happen on their own.
     pub async fn checkpoint(&self) -> Result<()> {
-        self.core.checkpoint().await
+        self.core.durable.checkpoint().await
     }
 
     /// True if acknowledged changes outlive the process, in a pending log in [`crate::OpenOptions::memory`].
     pub fn has_pending_log(&self) -> bool {
-        self.core.state.borrow().has_log()
+        self.core.store.state.borrow().has_log()
     }
 
     /// Returns the policy with its settings, as `name,key=value,…`.
@@ -328,7 +329,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
 
     /// Returns a copy of the superblock.
     pub fn superblock(&self) -> Superblock {
-        self.core.devices.superblock().clone()
+        self.core.store.devices.superblock().clone()
     }
 
     /// Compares all required copies that are not stale, compares clean extra copies, and counts the slots in
@@ -337,7 +338,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     /// # Errors
     /// `Corrupt` for unequal copies, and for slots that are leaked or used twice; errors of devices.
     pub async fn audit(&self) -> Result<()> {
-        self.core.audit().await
+        self.core.upkeep.audit().await
     }
 
     /// Flags from the handle's hints; each operation adds its own.
@@ -355,7 +356,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         result: Result<T>,
         record: impl FnOnce(&mut crate::GuestStats, Nanos),
     ) -> Result<T> {
-        self.core.state.borrow_mut().publish();
+        self.core.store.state.borrow_mut().publish();
         let took = self.core.rt.now().saturating_sub(admitted.start);
         let mut guests = self.core.guests.stats.borrow_mut();
         guests.errors += u64::from(result.is_err());
@@ -366,11 +367,11 @@ impl<R: Runtime, D: Device> Volume<R, D> {
 
 impl<R: Runtime, D: Device> Export for Volume<R, D> {
     fn size(&self) -> Bytes {
-        self.core.shape.volume_size
+        self.core.store.shape.volume_size
     }
 
     fn preferred_block(&self) -> Bytes {
-        self.core.shape.block_size
+        self.core.store.shape.block_size
     }
 
     async fn read(&self, offset: Bytes, into: &Buf) -> Result<()> {
@@ -405,7 +406,7 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
         if let Some(delay) = self.core.delay(&admitted) {
             delay.await;
         }
-        let result = self.core.flush_for_guest().await;
+        let result = self.core.durable.flush_for_guest().await;
         self.ended(&admitted, result, |guests, took| {
             guests.flushes += 1;
             guests.flush_latency.record(took);
@@ -422,7 +423,7 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
     }
 
     fn discards_to_zeros(&self) -> bool {
-        !self.core.state.borrow().map.is_of_adopted()
+        !self.core.store.state.borrow().map.is_of_adopted()
     }
 
     async fn write_zeroes(
@@ -444,8 +445,8 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
     }
 
     async fn prefetch(&self, offset: Bytes, len: Bytes) -> Result<()> {
-        self.core.shape.check_range(offset, len)?;
-        for piece in self.core.shape.pieces(offset, len) {
+        self.core.store.shape.check_range(offset, len)?;
+        for piece in self.core.store.shape.pieces(offset, len) {
             self.core.prefetch(&piece).await?;
         }
         Ok(())
@@ -456,7 +457,7 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
     }
 
     fn allocation(&self, offset: Bytes, limit: Bytes) -> (Allocation, Bytes) {
-        let (shape, state) = (&self.core.shape, self.core.state.borrow());
+        let (shape, state) = (&self.core.store.shape, self.core.store.state.borrow());
         let mapped = |at: Bytes| state.map.get(shape.extent_of(at)).home != SlotNumber::NONE;
         // Bounded: the frontend asks again for the rest, and other tasks run in between.
         let end = (offset + limit.min(shape.extent_size * MOST_EXTENTS_LOOKED_AT)).min(shape.volume_size);

@@ -180,6 +180,11 @@ impl RawHome {
 }
 
 impl Entry {
+    /// True if some parts of the extent are lost.
+    pub fn is_any_lost(&self) -> bool {
+        self.partly_lost || self.home == SlotNumber::LOST
+    }
+
     /// The home with its mark, as stored.
     #[inline]
     pub(crate) fn marked_home(&self) -> u32 {

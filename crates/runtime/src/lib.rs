@@ -29,7 +29,7 @@ pub use event::Event;
 pub use executor::{Executor, Sleep, yield_now};
 pub use join::join_all;
 pub use lasting_memory::LastingMemory;
-pub use lock::{LockGuard, LockTable, Mode};
+pub use lock::{LockGuard, LockTable, Locking, Mode};
 pub use log_limit::LogLimit;
 pub use prefetch::prefetch;
 pub use ranges::{RangeGuard, RangeTable};

@@ -5,9 +5,9 @@
 //! the SSD alone. Everything else in the journal describes clean cached copies of the SSD. The journal in the
 //! record therefore begins empty.
 
-use crate::core::Core;
+use crate::core::{Durable, Store};
 use crate::devices::Devices;
-use crate::journal::images;
+use crate::journal::{Journal, images};
 use crate::{Error, Result};
 use braid_base::{Bytes, DeviceId};
 use braid_format::SpanId;
@@ -23,57 +23,62 @@ impl<D: Device> Devices<D> {
     }
 }
 
-impl<R: Runtime, D: Device> Core<R, D> {
-    /// True if no needed data lies on such a device alone. A journal on the device is not needed if the
-    /// record can take over, and if the journal describes no other cache.
-    pub fn adopted_survives(&self, device: DeviceId) -> bool {
-        let state = self.state.borrow();
-        let is_other_cache = |other: DeviceId| other != device && state.tables.has(other);
-        let has_other_cache =
-            || self.devices.iter().any(|member| is_other_cache(member.id) && member.is_current());
-        let journal_can_go = || self.journal_elsewhere(device).is_some() && !has_other_cache();
-        state.extras.dirty_on(device) == 0 && (!self.journal.is_on(device) || journal_can_go())
-    }
-
-    /// Returns another location for the journal, on a current device that also has a place for the proof.
-    pub fn journal_elsewhere(&self, device: DeviceId) -> Option<(DeviceId, Bytes)> {
-        let superblock = self.devices.superblock();
-        let is_usable = |other: DeviceId| other != device && self.member(other).is_current();
-        let proofs = images(&superblock, RegionKind::Proof);
-        let has_proof = |other| proofs.iter().any(|(place, _)| *place == other);
-        images(&superblock, RegionKind::Journal)
-            .into_iter()
-            .find(|&(other, _)| is_usable(other) && has_proof(other))
-    }
-
-    /// Returns the location for the journal if the SSD with the journal, before an adopted disk, has failed.
-    pub fn journal_after_loss(&self) -> Option<(DeviceId, Bytes)> {
-        let (1, Some(device)) = (self.shape.copies, self.journal.device()) else { return None };
-        match self.devices.is_cache_of_adopted(device) && !self.member(device).is_written() {
-            true => self.journal_elsewhere(device),
-            false => None,
-        }
-    }
-
+impl<R: Runtime, D: Device> Durable<R, D> {
     /// Continues the journal in the record, if the SSD with the journal has failed. The caller keeps other
     /// batches back.
     pub async fn follow_journal(&self) -> Result<()> {
-        let Some(place) = self.journal_after_loss() else { return Ok(()) };
+        let Some(place) = self.journal.journal_after_loss(&self.store) else { return Ok(()) };
         // Otherwise an opening might trust the SSD after its return.
         self.record_states().await?;
         // The intent pages must contain the lost journal's records of spans.
-        let spans = self.devices.superblock().spans();
-        self.state.borrow_mut().mark_intents_stale((0..spans).map(SpanId));
+        let spans = self.store.devices.superblock().spans();
+        self.store.state.borrow_mut().mark_intents_stale((0..spans).map(SpanId));
         self.begin_journal(place).await?;
-        tracing::warn!(device = %self.describe(place.0), "the journal continues on this device");
+        tracing::warn!(device = %self.store.member(place.0).describe(), "the journal continues on this device");
         Ok(())
     }
 
     /// Makes written-back data durable on an adopted disk.
     pub(crate) async fn flush_adopted(&self) -> Result<()> {
-        let Some(disk) = self.devices.superblock().adopted() else { return Ok(()) };
-        let flushed = self.member(disk).flush(&self.rt).await;
-        let failed = |e| Error::io(format_args!("{} could not flush", self.describe(disk)), &e);
+        let Some(disk) = self.store.devices.superblock().adopted() else { return Ok(()) };
+        let flushed = self.store.member(disk).flush(&self.rt).await;
+        let failed =
+            |e| Error::io(format_args!("{} could not flush", self.store.member(disk).describe()), &e);
         flushed.map(drop).map_err(failed)
+    }
+}
+
+impl Journal {
+    /// True if no needed data lies on such a device alone. A journal on the device is not needed if the
+    /// record can take over, and if the journal describes no other cache.
+    pub fn adopted_survives<D: Device>(&self, store: &Store<D>, device: DeviceId) -> bool {
+        let state = store.state.borrow();
+        let is_other_cache = |other: DeviceId| other != device && state.tables.has(other);
+        let has_other_cache =
+            || store.devices.iter().any(|member| is_other_cache(member.id) && member.is_current());
+        let journal_can_go = || store.devices.journal_elsewhere(device).is_some() && !has_other_cache();
+        state.extras.dirty_on(device) == 0 && (!self.is_on(device) || journal_can_go())
+    }
+
+    /// Returns the location for the journal if the SSD with the journal, before an adopted disk, has failed.
+    pub fn journal_after_loss<D: Device>(&self, store: &Store<D>) -> Option<(DeviceId, Bytes)> {
+        let (1, Some(device)) = (store.shape.copies, self.device()) else { return None };
+        match store.devices.is_cache_of_adopted(device) && !store.member(device).is_written() {
+            true => store.devices.journal_elsewhere(device),
+            false => None,
+        }
+    }
+}
+
+impl<D: Device> Devices<D> {
+    /// Returns another location for the journal, on a current device that also has a place for the proof.
+    pub fn journal_elsewhere(&self, device: DeviceId) -> Option<(DeviceId, Bytes)> {
+        let superblock = self.superblock();
+        let is_usable = |other: DeviceId| other != device && self[other].is_current();
+        let proofs = images(&superblock, RegionKind::Proof);
+        let has_proof = |other| proofs.iter().any(|(place, _)| *place == other);
+        images(&superblock, RegionKind::Journal)
+            .into_iter()
+            .find(|&(other, _)| is_usable(other) && has_proof(other))
     }
 }

@@ -2,7 +2,7 @@
 //! marks.
 
 use crate::buffer::buffer;
-use crate::core::Core;
+use crate::core::Durable;
 use crate::devices::{Deadline, Member};
 use crate::{Error, Result};
 use braid_base::{Bytes, DeviceId, SECTOR};
@@ -80,11 +80,11 @@ pub(super) async fn fingerprint_of_member<D: Device>(member: &Member<D>) -> Resu
     .await
 }
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Durable<R, D> {
     /// Returns the fingerprint at a shutdown: nothing is written any more.
     pub async fn last_fingerprint(&self) -> Result<Option<(DeviceId, Fingerprint)>> {
-        let Some(disk) = self.devices.superblock().adopted() else { return Ok(None) };
+        let Some(disk) = self.store.devices.superblock().adopted() else { return Ok(None) };
         self.note_all_sums().await;
-        Ok(Some((disk, fingerprint_of_member(self.member(disk)).await?.0)))
+        Ok(Some((disk, fingerprint_of_member(self.store.member(disk)).await?.0)))
     }
 }

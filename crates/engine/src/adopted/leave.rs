@@ -1,20 +1,38 @@
 //! Removal of an SSD: the journal moves from the SSD to the record.
 
-use crate::core::Core;
+use crate::core::Durable;
+use crate::devices::Devices;
 use crate::journal::images;
 use crate::{Error, ErrorKind, Result};
 use braid_base::DeviceId;
 use braid_format::superblock::{RegionKind, Superblock};
 use braid_runtime::{Device, Permit, Runtime};
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Durable<R, D> {
+    /// Moves the journal to another device, if the journal lies on this device. No batch is written until the
+    /// permit is dropped. Before that, the superblocks must say that the device is removed.
+    pub async fn move_journal_off(&self, device: DeviceId) -> Result<Option<Permit>> {
+        if !self.journal.is_on(device) {
+            return Ok(None);
+        }
+        let others = images(&self.store.devices.superblock(), RegionKind::Journal);
+        let other =
+            others.into_iter().find(|(other, _)| *other != device && self.store.member(*other).is_current());
+        let Some(place) = other else {
+            return Err(Error::new(ErrorKind::Invalid, format!("the journal is on {device} alone")));
+        };
+        self.restart_journal(place).await.map(Some)
+    }
+}
+
+impl<D: Device> Devices<D> {
     /// Refuses to remove a device of a volume on an adopted disk, unless another current device has a journal
     /// and a proof.
     pub fn refuse_without_record(&self, device: DeviceId) -> Result<()> {
-        let superblock = self.devices.superblock();
+        let superblock = self.superblock();
         let is_elsewhere = |kind| {
             let others = images(&superblock, kind).into_iter().filter(|(other, _)| *other != device);
-            others.into_iter().any(|(other, _)| self.member(other).is_current())
+            others.into_iter().any(|(other, _)| self[other].is_current())
         };
         if [RegionKind::Journal, RegionKind::Proof].into_iter().all(is_elsewhere) {
             return Ok(());
@@ -25,21 +43,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
             superblock.name
         );
         Err(Error::new(ErrorKind::Invalid, text))
-    }
-
-    /// Moves the journal to another device, if the journal lies on this device. No batch is written until the
-    /// permit is dropped. Before that, the superblocks must say that the device is removed.
-    pub async fn move_journal_off(&self, device: DeviceId) -> Result<Option<Permit>> {
-        if !self.journal.is_on(device) {
-            return Ok(None);
-        }
-        let others = images(&self.devices.superblock(), RegionKind::Journal);
-        let other =
-            others.into_iter().find(|(other, _)| *other != device && self.member(*other).is_current());
-        let Some(place) = other else {
-            return Err(Error::new(ErrorKind::Invalid, format!("the journal is on {device} alone")));
-        };
-        self.restart_journal(place).await.map(Some)
     }
 }
 

@@ -4,7 +4,7 @@
 use super::fingerprint::{Disk, look};
 use super::sums::{Begun, DiskSums, DiskWrite, FEW};
 use crate::buffer::buffer;
-use crate::core::Core;
+use crate::core::Durable;
 use crate::devices::{Deadline, Member};
 use crate::{Error, Result};
 use braid_base::{Bytes, DeviceId, Nanos, SECTOR};
@@ -20,7 +20,7 @@ const NOTE_EVERY: Nanos = Nanos::from_secs(10);
 /// Most samples noted again at once: 0.3 s of a disk, at 8 ms each.
 const MOST_AT_ONCE: usize = 32;
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Durable<R, D> {
     /// Waits until bytes of a device may change. On the adopted disk, the table first says durably that
     /// samples may be written, and allows new marks. `from` is `None` for a discard. The write is in flight
     /// until the returned value is dropped.
@@ -56,12 +56,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return;
         }
         let next = sums.table.borrow_mut().next();
-        let bytes = encode(self.devices.superblock().volume, &next);
+        let bytes = encode(self.store.devices.superblock().volume, &next);
         let (device, region) = sums.place;
         let written = async {
             let buf = buffer(HALF).await;
             buf.copy_from_slice(Bytes::ZERO, &bytes);
-            let member = self.member(device);
+            let member = self.store.member(device);
             let at = region + HALF * (next.sequence % 2);
             self.device_write(member, at, &buf, Origin::Background).await?;
             self.flush_member(member, "the sums of the adopted disk").await
@@ -113,7 +113,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             (!table.is_under_way(&(at..at + SECTOR))).then_some(sector.writes)
         };
         let before = writes()?;
-        let member = self.member(sums.disk);
+        let member = self.store.member(sums.disk);
         let bytes = async {
             self.flush_member(member, "what guests wrote to the adopted disk").await?;
             self.look_at_disk(member, at, SECTOR).await
@@ -166,7 +166,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if samples.is_empty() && sectors.is_empty() && !is_touched {
             return Ok(());
         }
-        let member = self.member(sums.disk);
+        let member = self.store.member(sums.disk);
         self.flush_member(member, "what guests wrote to the adopted disk").await?;
         let mut found = Vec::new();
         for (at, writes) in samples {

@@ -3,7 +3,7 @@
 
 use super::Copies;
 use crate::Result;
-use crate::core::Core;
+use crate::core::{Extents, Store};
 use crate::map::Other;
 use braid_base::{Bytes, ExtentId};
 use braid_format::SlotNumber;
@@ -12,7 +12,7 @@ use braid_runtime::{Buf, Device, Runtime};
 use std::ops::Range;
 use std::rc::Rc;
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Extents<R, D> {
     /// Reads a range of an extent without an equal second copy. If the other copy has equal bytes in the
     /// range, the other copy may answer: first if only the current copy's device is late, else after a failed
     /// read.
@@ -25,31 +25,31 @@ impl<R: Runtime, D: Device> Core<R, D> {
         origin: Origin,
     ) -> Result<()> {
         if let Other::Behind(other) = copies.other
-            && self.lacks_beside(extent, copies.current, other)
+            && self.store.lacks_beside(extent, copies.current, other)
         {
             return self.read_apart(extent, copies.current, other, range, into, origin).await;
         }
         let Other::Behind(other) = copies.other else {
             return self.read_kept(extent, copies.current, range, into, origin).await;
         };
-        let is_alike = || self.is_alike(extent, copies.current, other, &range);
+        let is_alike = || self.store.is_alike(extent, copies.current, other, &range);
         if !is_alike() {
             return self.read_kept(extent, copies.current, range, into, origin).await;
         }
-        let is_late = |slot| self.locate(slot).0.is_late();
+        let is_late = |slot| self.store.locate(slot).0.is_late();
         let (first, next) = match is_late(copies.current) && !is_late(other) {
             true => (other, copies.current),
             false => (copies.current, other),
         };
         let read = async {
-            self.check_kept(extent, first, &range)?;
+            self.store.check_kept(extent, first, &range)?;
             self.read_slot_copied(first, range.clone(), into, origin).await?;
-            self.check_kept(extent, first, &range)
+            self.store.check_kept(extent, first, &range)
         };
         let read = read.await;
         // During the read a guest may have written to the range, or a device may have been excluded.
         let counts = |slot| {
-            let is_current = |slot| self.locate(slot).0.is_current();
+            let is_current = |slot| self.store.locate(slot).0.is_current();
             slot == copies.current || is_alike() || !is_current(copies.current) && is_current(other)
         };
         if read.is_ok() && counts(first) || !counts(next) {
@@ -73,10 +73,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         into: &Buf,
         origin: Origin,
     ) -> Result<()> {
-        let start = self.shape.bytes_of(extent).start;
+        let start = self.store.shape.bytes_of(extent).start;
         let mut at = range.start;
         while at < range.end {
-            let behind = self.state.borrow().behind.next(start + at);
+            let behind = self.store.state.borrow().behind.next(start + at);
             let behind = behind.map_or(range.end..range.end, |next| next.start - start..next.end - start);
             let (slot, end) = if behind.start <= at { (current, behind.end) } else { (other, behind.start) };
             let part = at..end.min(range.end);
@@ -86,7 +86,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         Ok(())
     }
+}
 
+impl<D: Device> Store<D> {
     /// True if a copy that is stale elsewhere in the extent equals the current copy in a range.
     fn is_alike(
         &self,

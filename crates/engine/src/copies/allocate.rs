@@ -1,10 +1,10 @@
 //! Allocation of slots for new extents.
 
-use crate::core::Core;
+use crate::core::{Extents, Store};
 use crate::devices::Member;
 use crate::epochs::Epochs;
 use crate::map::Arrival;
-use crate::shape::Piece;
+use crate::shape::{Piece, Shape};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{DeviceId, ExtentId, Nanos};
 use braid_format::SlotNumber;
@@ -28,13 +28,13 @@ pub(crate) struct Allocated {
     pub second: Second,
 }
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Extents<R, D> {
     /// True if a device is slow and enough other devices have room: new extents go to the others.
     fn is_avoided(&self, device: DeviceId) -> bool {
-        let is_slow = |id: DeviceId| self.member(id).is_slow();
+        let is_slow = |id: DeviceId| self.store.member(id).is_slow();
         is_slow(device)
             && self.with_policy(|_, view| view.with_room().filter(|d| !is_slow(d.id)).count())
-                >= usize::from(self.shape.copies)
+                >= usize::from(self.store.shape.copies)
     }
 
     /// Allocates slots for a new extent.
@@ -43,7 +43,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// second copy is made once no device is lacking. `write` is the piece of the extent to be written now,
     /// and the range of the whole request.
     pub async fn allocate(&self, extent: ExtentId, write: Option<(&Piece, ByteRange)>) -> Result<Allocated> {
-        let shown = write.map(|(piece, request)| self.shown(piece, request, false));
+        let shown = write.map(|(piece, request)| self.store.shape.shown(piece, request, false));
         let occasion = Occasion::New { extent, write: shown };
         let placement = self.with_policy(|policy, view| policy.place(&occasion, view));
         let (wanted, second) = (placement.new_home(), placement.second);
@@ -51,7 +51,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         // elsewhere.
         let image = self.active_epochs().map(Epochs::device);
         let may = |&device: &DeviceId| !self.is_avoided(device) && Some(device) != image;
-        let taken = wanted.filter(may).and_then(|device| self.take(extent, device));
+        let taken = wanted.filter(may).and_then(|device| self.store.take(extent, device));
         let home = match taken {
             Some(slot) => slot,
             None => self.allocate_anywhere(extent, |device| Some(device) != image).await?,
@@ -59,16 +59,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
         // The policy defers second copies only beside the home of its choice. Another home may be less safe
         // or slower, so beside another home the second copy is written at once.
         let timing = if taken.is_some() { second } else { Second::None };
-        let not = self.device_of(home);
-        let slot = match self.shape.copies {
+        let not = self.store.device_of(home);
+        let slot = match self.store.shape.copies {
             1 => SlotNumber::NONE,
             _ => self
                 .allocate_second_if_any(extent, home, second, image)
                 .await
-                .inspect_err(|_| self.state.borrow_mut().release(home))?,
+                .inspect_err(|_| self.store.state.borrow_mut().release(home))?,
         };
         let target = match write {
-            Some(_) => self.enough(placement.first_write(not)),
+            Some(_) => self.store.shape.enough(placement.first_write(not)),
             None => WriteTarget::Home,
         };
         Ok(Allocated {
@@ -78,16 +78,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         })
     }
 
-    /// Returns the home instead of an extra copy if two required copies are configured: an extra copy alone
-    /// is only one copy.
-    pub fn enough(&self, target: WriteTarget) -> WriteTarget {
-        match target {
-            WriteTarget::Extra(_) if self.shape.copies > 1 => WriteTarget::Home,
-            _ => target,
-        }
-    }
-
-    /// Like [`Core::allocate_second`], but returns no slot if a device is lacking and no other device has
+    /// Like [`Extents::allocate_second`], but returns no slot if a device is lacking and no other device has
     /// room.
     async fn allocate_second_if_any(
         &self,
@@ -96,11 +87,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
         second: Second,
         image: Option<DeviceId>,
     ) -> Result<SlotNumber> {
-        let not = self.device_of(home);
+        let not = self.store.device_of(home);
         // While the allocation waited for room, the device of the home may have been excluded. An extent
         // without a second copy would then have no copy at all.
-        let may_be_alone = || self.member(not).is_current() && self.devices.iter().any(Member::is_lacking);
-        let has_other = self.devices.iter().any(|m| m.id != not && m.is_filled());
+        let may_be_alone =
+            || self.store.member(not).is_current() && self.store.devices.iter().any(Member::is_lacking);
+        let has_other = self.store.devices.iter().any(|m| m.id != not && m.is_filled());
         if !has_other && may_be_alone() {
             return Ok(SlotNumber::NONE);
         }
@@ -120,12 +112,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
         second: Second,
         image: Option<DeviceId>,
     ) -> Result<SlotNumber> {
-        let not = self.device_of(home);
-        if let Some(image) = image.filter(|&image| self.member(image).is_filled()) {
+        let not = self.store.device_of(home);
+        if let Some(image) = image.filter(|&image| self.store.member(image).is_filled()) {
             return self.allocate_anywhere(extent, |device| device == image).await;
         }
         let wanted = second.device().filter(|&device| device != not && !self.is_avoided(device));
-        if let Some(slot) = wanted.and_then(|device| self.take(extent, device)) {
+        if let Some(slot) = wanted.and_then(|device| self.store.take(extent, device)) {
             return Ok(slot);
         }
         self.allocate_anywhere(extent, |device| device != not).await
@@ -135,22 +127,91 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// beneath the device is full. Returns false for any other error, with two copies, or if no other device
     /// has room.
     pub fn leave_full(&self, home: SlotNumber, error: &Error) -> bool {
-        let device = self.device_of(home);
+        let device = self.store.device_of(home);
         let is_other_open = || self.with_policy(|_, view| view.with_room().any(|d| d.id != device));
-        let has_other = || is_other_open() || self.reopen_full(|other| other.id != device);
-        if error.kind() != ErrorKind::NoSpace || self.shape.copies > 1 || !has_other() {
+        let has_other = || is_other_open() || self.store.reopen_full(|other| other.id != device);
+        if error.kind() != ErrorKind::NoSpace || self.store.shape.copies > 1 || !has_other() {
             return false;
         }
-        let member = self.member(device);
+        let member = self.store.member(device);
         tracing::warn!(
-            device = %self.describe(device),
+            device = %self.store.member(device).describe(),
             "the file system below the device is full: new data goes elsewhere"
         );
         member.full_until.set(Some(self.rt.now() + LEFT_ALONE));
-        self.state.borrow_mut().set_open(device, false);
+        self.store.state.borrow_mut().set_open(device, false);
         true
     }
 
+    /// Takes a slot for the extent on an allowed device: devices that are not avoided first, then by most
+    /// free slots.
+    ///
+    /// Without a free slot, waits for discards (at most `Devices::longest_silence`), commits, or writes a
+    /// checkpoint, if any of them may free slots, and tries again.
+    async fn allocate_anywhere(
+        &self,
+        extent: ExtentId,
+        may: impl Fn(DeviceId) -> bool,
+    ) -> Result<SlotNumber> {
+        let mut waited = Nanos::ZERO;
+        loop {
+            let mut roomy: Vec<(u32, DeviceId)> = self.with_policy(|_, view| {
+                let others = view.with_room().filter(|device| may(device.id));
+                others.map(|device| (device.free, device.id)).collect()
+            });
+            roomy.sort_unstable_by_key(|&most| (self.is_avoided(most.1), Reverse(most)));
+            if let Some(slot) = roomy.into_iter().find_map(|(_, device)| self.store.take(extent, device)) {
+                return Ok(slot);
+            }
+            if self.store.release_trims() {
+                continue;
+            }
+            if self.store.state.borrow().trimming() > 0 && waited < self.store.devices.longest_silence() {
+                self.rt.sleep(WAIT_FOR_TRIM).await;
+                waited += WAIT_FOR_TRIM;
+                continue;
+            }
+            if self.store.state.borrow().freeing() > 0 {
+                self.durable.commit(Origin::Guest).await?;
+                continue;
+            }
+            if self.store.state.borrow().has_outdated() {
+                self.durable.checkpoint().await?;
+                continue;
+            }
+            if self.store.reopen_full(|member| may(member.id)) {
+                continue;
+            }
+            // A commit frees the slots of extra copies dropped here or earlier.
+            let is_due = || {
+                let state = self.store.state.borrow();
+                state.freeing_blocks() > 0 || state.pending() * 2 > self.durable.journal.most_pending()
+            };
+            if self.durable.reclaim_extras(&may) || is_due() {
+                self.durable.commit(Origin::Guest).await?;
+            } else {
+                return Err(Error::new(
+                    ErrorKind::NoSpace,
+                    "no device of the volume has a free slot: discard unused data (fstrim), or make a \
+                     larger volume",
+                ));
+            }
+        }
+    }
+}
+
+impl Shape {
+    /// Returns the home instead of an extra copy if two required copies are configured: an extra copy alone
+    /// is only one copy.
+    pub fn enough(&self, target: WriteTarget) -> WriteTarget {
+        match target {
+            WriteTarget::Extra(_) if self.copies > 1 => WriteTarget::Home,
+            _ => target,
+        }
+    }
+}
+
+impl<D: Device> Store<D> {
     /// Lets devices have new extents again after a full file system had stopped them. Returns false if there
     /// was no such device.
     pub fn reopen_full(&self, may: impl Fn(&Member<D>) -> bool) -> bool {
@@ -175,61 +236,5 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     fn take(&self, extent: ExtentId, device: DeviceId) -> Option<SlotNumber> {
         self.state.borrow_mut().take_for(extent, device, Arrival::New)
-    }
-
-    /// Takes a slot for the extent on an allowed device: devices that are not avoided first, then by most
-    /// free slots.
-    ///
-    /// Without a free slot, waits for discards (at most `Devices::longest_silence`), commits, or writes a
-    /// checkpoint, if any of them may free slots, and tries again.
-    async fn allocate_anywhere(
-        &self,
-        extent: ExtentId,
-        may: impl Fn(DeviceId) -> bool,
-    ) -> Result<SlotNumber> {
-        let mut waited = Nanos::ZERO;
-        loop {
-            let mut roomy: Vec<(u32, DeviceId)> = self.with_policy(|_, view| {
-                let others = view.with_room().filter(|device| may(device.id));
-                others.map(|device| (device.free, device.id)).collect()
-            });
-            roomy.sort_unstable_by_key(|&most| (self.is_avoided(most.1), Reverse(most)));
-            if let Some(slot) = roomy.into_iter().find_map(|(_, device)| self.take(extent, device)) {
-                return Ok(slot);
-            }
-            if self.release_trims() {
-                continue;
-            }
-            if self.state.borrow().trimming() > 0 && waited < self.devices.longest_silence() {
-                self.rt.sleep(WAIT_FOR_TRIM).await;
-                waited += WAIT_FOR_TRIM;
-                continue;
-            }
-            if self.state.borrow().freeing() > 0 {
-                self.commit(Origin::Guest).await?;
-                continue;
-            }
-            if self.state.borrow().has_outdated() {
-                self.checkpoint().await?;
-                continue;
-            }
-            if self.reopen_full(|member| may(member.id)) {
-                continue;
-            }
-            // A commit frees the slots of extra copies dropped here or earlier.
-            let is_due = || {
-                let state = self.state.borrow();
-                state.freeing_blocks() > 0 || state.pending() * 2 > self.journal.most_pending()
-            };
-            if self.reclaim_extras(&may) || is_due() {
-                self.commit(Origin::Guest).await?;
-            } else {
-                return Err(Error::new(
-                    ErrorKind::NoSpace,
-                    "no device of the volume has a free slot: discard unused data (fstrim), or make a \
-                     larger volume",
-                ));
-            }
-        }
     }
 }

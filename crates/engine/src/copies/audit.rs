@@ -1,19 +1,20 @@
 //! Audit of a volume at rest: copies must be equal, and slots in use must match the map.
 
-use crate::core::Core;
+use crate::core::{Extents, Store, Upkeep};
+use crate::devices::LARGEST_BUFFER;
 use crate::map::{Other, State};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId, ExtentId, Nanos, Slot};
 use braid_format::SlotNumber;
 use braid_format::map_page::Entry;
 use braid_policy::Origin;
-use braid_runtime::{Device, Mode, Runtime};
+use braid_runtime::{Device, Runtime};
 use std::collections::BTreeMap;
 
 /// How often the slots are counted while background moves still hold some, every 20 ms.
 const PATIENCE: u32 = 200;
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Compares all required copies that are not stale, compares clean extra copies with the required copy,
     /// then counts the slots in use, once no move holds a slot.
     pub async fn audit(&self) -> Result<()> {
@@ -25,38 +26,45 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     async fn audit_at_rest(&self) -> Result<()> {
-        for extent in (0..self.shape.extents()).map(ExtentId) {
-            let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
-            match self.compare_copies(extent).await {
+        for extent in (0..self.store.shape.extents()).map(ExtentId) {
+            let _guard = self.locks.exclusive(extent).await;
+            match self.extents.compare_copies(extent).await {
                 Err(error) if error.kind() == ErrorKind::Corrupt => {
                     // A failing flush may have lost a write before the flush reports the error. The commit
                     // reveals the failure, and the device is no longer current.
-                    self.commit(Origin::Background).await?;
-                    self.compare_copies(extent).await?;
+                    self.durable.commit(Origin::Background).await?;
+                    self.extents.compare_copies(extent).await?;
                 }
                 compared => compared?,
             }
-            if self.compare_extras(extent).await.is_err_and(|error| error.kind() == ErrorKind::Corrupt) {
+            if self
+                .extents
+                .compare_extras(extent)
+                .await
+                .is_err_and(|error| error.kind() == ErrorKind::Corrupt)
+            {
                 // A failing flush may have lost a write before the flush reports the error. In such a case no
                 // commit succeeds any more.
-                self.commit(Origin::Background).await?;
-                self.compare_extras(extent).await?;
+                self.durable.commit(Origin::Background).await?;
+                self.extents.compare_extras(extent).await?;
             }
         }
         for _ in 0..PATIENCE {
-            if self.count_slots().is_ok() {
+            if self.store.count_slots().is_ok() {
                 return Ok(());
             }
             self.rt.sleep(Nanos::from_millis(20)).await;
         }
         // Unfinished moves and discards hold slots: a difference proves nothing.
-        let moving = self.moves.moving.get() > 0 || self.state.borrow().trimming() > 0;
-        if moving { Ok(()) } else { self.count_slots() }
+        let moving = self.moves.moving.get() > 0 || self.store.state.borrow().trimming() > 0;
+        if moving { Ok(()) } else { self.store.count_slots() }
     }
+}
 
+impl<R: Runtime, D: Device> Extents<R, D> {
     async fn compare_copies(&self, extent: ExtentId) -> Result<()> {
-        let entry = self.state.borrow().map.get(extent);
-        let copies = self.copies_of(extent, &entry);
+        let entry = self.store.state.borrow().map.get(extent);
+        let copies = self.store.copies_of(extent, &entry);
         match copies.other {
             Other::Equal(other) => self.compare(extent, &entry, copies.current, other).await,
             _ => Ok(()),
@@ -71,9 +79,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         other: SlotNumber,
     ) -> Result<()> {
         let mut at = Bytes::ZERO;
-        while at < self.shape.extent_size {
-            let limit = (at + self.bounce_limit()).min(self.shape.extent_size);
-            let (valid, end) = self.shape.run(entry.valid, at, limit);
+        while at < self.store.shape.extent_size {
+            let limit = (at + LARGEST_BUFFER).min(self.store.shape.extent_size);
+            let (valid, end) = self.store.shape.run(entry.valid, at, limit);
             if valid {
                 let (first, second) =
                     (self.buffers.moves.alloc(end - at).await, self.buffers.blocks.alloc(end - at).await);
@@ -96,20 +104,20 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Compares the clean extra copies of an extent with the current required copy.
     async fn compare_extras(&self, extent: ExtentId) -> Result<()> {
-        if !self.state.borrow().map.has_extras(extent) {
+        if !self.store.state.borrow().map.has_extras(extent) {
             return Ok(());
         }
-        let entry = self.state.borrow().map.get(extent);
-        for block in self.shape.blocks_of(extent) {
-            let extra = self.extra_in(&self.state.borrow(), block);
+        let entry = self.store.state.borrow().map.get(extent);
+        for block in self.store.shape.blocks_of(extent) {
+            let extra = self.store.extra_in(&self.store.state.borrow(), block);
             let Some(extra) = extra.filter(|extra| !extra.dirty) else { continue };
-            let range = self.shape.range_of(block).range;
-            let start = self.shape.block_size * u64::from(extra.place);
+            let range = self.store.shape.range_of(block).range;
+            let start = self.store.shape.block_size * u64::from(extra.place);
             let (cached, required) = (
                 self.buffers.moves.alloc(range.end - range.start).await,
                 self.buffers.blocks.alloc(range.end - range.start).await,
             );
-            let current = self.copies_of(extent, &entry).current;
+            let current = self.store.copies_of(extent, &entry).current;
             self.read_slot(current, range.clone(), &required, Origin::Background).await?;
             let place = start..start + (range.end - range.start);
             self.read_slot(extra.slot, place, &cached, Origin::Background).await?;
@@ -121,7 +129,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         Ok(())
     }
+}
 
+impl<D: Device> Store<D> {
     /// Checks that each slot in use belongs to an extent, extra copies or metadata, or waits to become free.
     fn count_slots(&self) -> Result<()> {
         let state = self.state.borrow();

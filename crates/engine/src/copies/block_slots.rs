@@ -6,15 +6,14 @@
 //! block slots run out. A block without a free slot stays uncached; no guest waits for a block slot.
 
 use crate::Result;
-use crate::core::Core;
-use crate::journal::Reservation;
+use crate::core::{BlockSlots, Durable, Extents, Store};
+use crate::journal::{Journal, Reservation};
 use crate::shape::Piece;
 use braid_base::{DeviceId, ExtentId, Nanos};
 use braid_format::SlotNumber;
 use braid_format::journal::Extra;
 use braid_policy::Origin;
-use braid_runtime::{Device, LockGuard, Mode, Runtime, yield_now};
-use std::cell::Cell;
+use braid_runtime::{Device, LockGuard, Runtime, yield_now};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -29,17 +28,7 @@ const EXTRAS_IN_A_ROW: u32 = 4096;
 /// Clean copies evicted for each new copy, until enough block slots are spare.
 const EVICTED_AT_ONCE: usize = 2;
 
-/// State shared by all extra copies of a volume.
-#[derive(Default)]
-pub(crate) struct BlockSlots {
-    /// Set if free block slots run out, or the journal has no room for changes of clean copies: a batch is
-    /// due.
-    runs_out: Cell<bool>,
-    /// Set if a device with extra copies was excluded.
-    any_lost: Cell<bool>,
-}
-
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Extents<R, D> {
     /// Takes up to `wanted` adjacent free block slots of a device: from divided slots, or from a newly
     /// divided slot if the policy allows another slot.
     ///
@@ -52,15 +41,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
         wanted: usize,
     ) -> Option<(SlotNumber, Range<u16>)> {
         // During a shutdown no later commit would record the new copy.
-        if self.jobs.are_ending() || !self.member(device).is_filled() || self.excess_slots(device) > 0 {
+        if self.jobs.are_ending()
+            || !self.store.member(device).is_filled()
+            || self.store.excess_slots(&self.policy, device) > 0
+        {
             return None;
         }
         // Divided slots of the window must become empty.
-        if self.state.borrow().window_device() == Some(device) {
+        if self.store.state.borrow().window_device() == Some(device) {
             return None;
         }
         let (taken, is_full) = {
-            let mut state = self.state.borrow_mut();
+            let mut state = self.store.state.borrow_mut();
             let allowed = self.policy.borrow().extra_slots(&state.views[device.index()]);
             let taken = state.take_blocks(device, wanted, allowed);
             let cannot_grow =
@@ -72,78 +64,61 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.evict_ahead(device, piece, taken.as_ref().map_or(1, |(_, places)| places.len()));
         }
         if taken.is_none() {
-            self.background.borrow_mut().promotions_skipped += 1;
+            self.durable.background.borrow_mut().promotions_skipped += 1;
         }
         taken
     }
 
-    /// Frees a block slot that was taken but is not used.
-    pub(super) fn release_block(&self, slot: SlotNumber, place: u16) {
-        self.state.borrow_mut().release_block(Extra { slot, place, dirty: false });
-    }
-
-    /// Reserves journal room for changes of `copies` clean extra copies. Clean copies use at most half of the
-    /// journal's room: guests' writes need the rest. Without room, a batch is requested.
-    pub(super) fn reserve_for_clean(&self, copies: usize) -> Option<Reservation<'_>> {
-        let crowded = self.state.borrow().pending() * 2 > self.journal.most_pending();
-        let room = if crowded { None } else { self.try_reserve(copies) };
-        if room.is_none() {
-            self.want_block_slots();
-        }
-        room
-    }
-
     /// Evicts clean extra copies on a device with too few spare block slots, after `came` new copies.
     fn evict_ahead(&self, device: DeviceId, piece: &Piece, came: usize) {
-        let wanted = self.wanted_spare(device);
+        let wanted = self.durable.journal.wanted_spare(&self.store, device);
         for _ in 0..came * EVICTED_AT_ONCE {
-            let (_, spare) = self.state.borrow().extras.spare(device);
+            let (_, spare) = self.store.state.borrow().extras.spare(device);
             if spare >= wanted || !self.evict(device, piece) {
                 break;
             }
         }
-        if self.lacks_block_slots(device) {
-            self.want_block_slots();
+        if self.durable.journal.lacks_block_slots(&self.store, device) {
+            self.durable.want_block_slots();
         }
-    }
-
-    /// Block slots of a device that should hold no block.
-    fn wanted_spare(&self, device: DeviceId) -> usize {
-        let slots = self.state.borrow().extras.divided(device) as usize;
-        let blocks = slots * (self.shape.extent_size / self.shape.block_size) as usize;
-        let least = LEAST_SPARE.min(blocks / 4).max(1);
-        (blocks / SPARE_SHARE).clamp(least, (self.journal.most_pending() / 4).max(least))
-    }
-
-    /// True if fewer than half of the wanted block slots are free, and others wait for a batch.
-    fn lacks_block_slots(&self, device: DeviceId) -> bool {
-        let (free, spare) = self.state.borrow().extras.spare(device);
-        free * 2 < self.wanted_spare(device).min(spare)
     }
 
     /// Evicts the clean extra copy chosen by the policy. Returns false if the policy chooses none, or if the
     /// copy cannot be evicted now.
     fn evict(&self, device: DeviceId, piece: &Piece) -> bool {
-        let Some(_room) = self.reserve_for_clean(1) else { return false };
+        let Some(_room) = self.durable.reserve_for_clean(1) else { return false };
         let Some(victim) = self.with_policy(|policy, view| policy.evict(device, view)) else { return false };
-        let extent = self.shape.range_of(victim).extent;
-        if self.shape.blocks_in(piece).any(|(block, _)| block == victim) {
+        let extent = self.store.shape.range_of(victim).extent;
+        if self.store.shape.blocks_in(piece).any(|(block, _)| block == victim) {
             return false;
         }
         // A task may be reading the victim: without the lock the copy stays.
         let guard = match extent == piece.extent {
             true => None,
-            false => match self.locks.try_lock(Self::lock_number(extent), Mode::Exclusive) {
+            false => match self.locks.try_exclusive(extent) {
                 Some(guard) => Some(guard),
                 None => return false,
             },
         };
-        if self.state.borrow().extras.get(victim).is_none_or(|e| e.dirty) {
+        if self.store.state.borrow().extras.get(victim).is_none_or(|e| e.dirty) {
             return false;
         }
-        self.drop_extra(victim);
+        self.store.drop_extra(&self.policy, victim);
         drop(guard);
         true
+    }
+}
+
+impl<R: Runtime, D: Device> Durable<R, D> {
+    /// Reserves journal room for changes of `copies` clean extra copies. Clean copies use at most half of the
+    /// journal's room: guests' writes need the rest. Without room, a batch is requested.
+    pub(super) fn reserve_for_clean(&self, copies: usize) -> Option<Reservation<'_>> {
+        let crowded = self.store.state.borrow().pending() * 2 > self.journal.most_pending();
+        let room = if crowded { None } else { self.journal.try_reserve(&self.store, copies) };
+        if room.is_none() {
+            self.want_block_slots();
+        }
+        room
     }
 
     fn want_block_slots(&self) {
@@ -183,10 +158,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Drops the clean extra copies on excluded devices, and tells the policy.
     async fn drop_lost_extras(&self) -> Result<()> {
-        let is_lost = |extra: &Extra| !self.locate(extra.slot).0.is_current();
+        let is_lost = |extra: &Extra| !self.store.locate(extra.slot).0.is_current();
         let (mut from, mut passed) = (0, 0);
         loop {
-            let next = self.state.borrow().extras.next(from);
+            let next = self.store.state.borrow().extras.next(from);
             let Some((after, block, extra)) = next else { return Ok(()) };
             (from, passed) = (after, passed + 1);
             if passed % EXTRAS_IN_A_ROW == 0 {
@@ -199,27 +174,28 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 continue;
             }
             let _room = self.reserve(1).await?;
-            let extent = self.shape.range_of(block).extent;
-            let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
-            let known = self.state.borrow().extras.get(block);
+            let extent = self.store.shape.range_of(block).extent;
+            let _guard = self.locks.exclusive(extent).await;
+            let known = self.store.state.borrow().extras.get(block);
             if known.is_some_and(|known| !known.dirty && is_lost(&known)) {
-                self.drop_extra(block);
+                self.store.drop_extra(&self.policy, block);
             }
         }
     }
 
     async fn free_block_slots(&self) -> Result<()> {
-        if self.state.borrow().pending() * 2 > self.journal.most_pending() {
+        if self.store.state.borrow().pending() * 2 > self.journal.most_pending() {
             return self.commit(Origin::Background).await;
         }
         // The last batch may have freed block slots for other requests.
-        let lacks = || self.devices.iter().any(|member| self.lacks_block_slots(member.id));
+        let lacks =
+            || self.store.devices.iter().any(|member| self.journal.lacks_block_slots(&self.store, member.id));
         if !lacks() || self.record_left().await? {
             return Ok(());
         }
         // Block slots of formerly dirty copies are freed only by a commit with a flush of all devices, so
         // such commits are kept apart.
-        if lacks() && self.state.borrow().freeing_blocks() > 0 {
+        if lacks() && self.store.state.borrow().freeing_blocks() > 0 {
             self.commit(Origin::Background).await?;
             self.pause(self.rt.now() + REST, || false).await;
         }
@@ -231,22 +207,46 @@ impl<R: Runtime, D: Device> Core<R, D> {
     pub fn reclaim_extras(&self, may: impl Fn(DeviceId) -> bool) -> bool {
         let mut group = 0;
         loop {
-            let candidate = self.state.borrow().extras.next_clean_slot(group);
+            let candidate = self.store.state.borrow().extras.next_clean_slot(group);
             let Some((next, slot, mut blocks)) = candidate else { return false };
             group = next;
-            if blocks.is_empty() || !may(self.device_of(slot)) {
+            if blocks.is_empty() || !may(self.store.device_of(slot)) {
                 continue;
             }
             // If the journal has no room for all of the blocks, the rest follows after the next commit.
             blocks.truncate((self.journal.most_pending() / 2).max(1));
-            let Some(_room) = self.try_reserve(blocks.len()) else { return false };
-            let extents: BTreeSet<ExtentId> = blocks.iter().map(|&b| self.shape.range_of(b).extent).collect();
-            let locked = extents.iter().map(|&e| self.locks.try_lock(Self::lock_number(e), Mode::Exclusive));
+            let Some(_room) = self.journal.try_reserve(&self.store, blocks.len()) else { return false };
+            let extents: BTreeSet<ExtentId> =
+                blocks.iter().map(|&b| self.store.shape.range_of(b).extent).collect();
+            let locked = extents.iter().map(|&e| self.locks.try_exclusive(e));
             let guards: Vec<Option<LockGuard>> = locked.collect();
             if guards.iter().all(Option::is_some) {
-                blocks.into_iter().for_each(|block| self.drop_extra(block));
+                blocks.into_iter().for_each(|block| self.store.drop_extra(&self.policy, block));
                 return true;
             }
         }
+    }
+}
+
+impl Journal {
+    /// Block slots of a device that should hold no block.
+    fn wanted_spare<D: Device>(&self, store: &Store<D>, device: DeviceId) -> usize {
+        let slots = store.state.borrow().extras.divided(device) as usize;
+        let blocks = slots * (store.shape.extent_size / store.shape.block_size) as usize;
+        let least = LEAST_SPARE.min(blocks / 4).max(1);
+        (blocks / SPARE_SHARE).clamp(least, (self.most_pending() / 4).max(least))
+    }
+
+    /// True if fewer than half of the wanted block slots are free, and others wait for a batch.
+    fn lacks_block_slots<D: Device>(&self, store: &Store<D>, device: DeviceId) -> bool {
+        let (free, spare) = store.state.borrow().extras.spare(device);
+        free * 2 < self.wanted_spare(store, device).min(spare)
+    }
+}
+
+impl<D: Device> Store<D> {
+    /// Frees a block slot that was taken but is not used.
+    pub(super) fn release_block(&self, slot: SlotNumber, place: u16) {
+        self.state.borrow_mut().release_block(Extra { slot, place, dirty: false });
     }
 }

@@ -2,7 +2,7 @@
 //! at any time once clean.
 
 use super::runs::BlockRun;
-use crate::core::Core;
+use crate::core::{Extents, InCharge, Store};
 use crate::devices::{Deadline, Member};
 use crate::map::State;
 use crate::planted::{Bug, planted};
@@ -25,7 +25,232 @@ pub(crate) enum Updated {
     NotAll,
 }
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Extents<R, D> {
+    /// Makes clean extra copies of the blocks of a piece after a read.
+    ///
+    /// `states` is the number of device changes before the read: if the number has changed since, no copy is
+    /// recorded. `guard` is the extent's exclusive lock. Guests wait for the lock, at most for the briefest
+    /// deadline. A slow or late device gets no copies.
+    pub async fn promote(&self, piece: Piece, bytes: Buf, device: DeviceId, states: u64, guard: LockGuard) {
+        let changes = self.policy.changes();
+        if self.durable.journal.commits.have_failed() || self.store.member(device).holds_up() {
+            return;
+        }
+        let (runs, _room) = self.place_clean(&piece, device);
+        let write = |run| self.write_run(run, &piece, &bytes, Origin::Background, Deadline::Brief);
+        let writes = runs.iter().map(write);
+        for (run, written) in runs.iter().zip(join_all(writes).await) {
+            // After an error the copy is dropped: the device counts the error, and the home has the bytes. A
+            // new policy admits blocks by its own rules. A device that failed meanwhile may have lost the
+            // bytes read.
+            let counts =
+                written.is_ok() && self.policy.changes() == changes && self.store.devices.changes() == states;
+            for (block, slot, place) in self.store.shape.places_of(run) {
+                if counts {
+                    self.store.change_extra(&self.policy, block, Some(Extra { slot, place, dirty: false }));
+                    let mut background = self.durable.background.borrow_mut();
+                    background.promotions += 1;
+                    background.promoted_bytes += self.store.shape.block_size.0;
+                } else {
+                    self.store.release_block(slot, place);
+                }
+            }
+        }
+        drop(guard);
+    }
+
+    /// Writes to the extra copies what was written to the home.
+    ///
+    /// A failing clean copy causes no guest an error. After [`Updated::NotAll`] the caller must drop three
+    /// kinds of clean copies before the reply to the guest:
+    /// - a copy whose write failed;
+    /// - a copy on a slow or late device: no write was sent;
+    /// - a copy that does not count. A move of the home or the return of a device would let the copy count
+    ///   again, without the write.
+    ///
+    /// # Errors
+    /// The error of a dirty copy: bytes that only the copy held are lost.
+    pub async fn update_extras(&self, piece: &Piece, from: &Buf) -> Result<Updated> {
+        let mut updated = Updated::All;
+        if !self.store.state.borrow().map.has_extras(piece.extent) || planted(Bug::ExtraNotUpdated) {
+            return Ok(updated);
+        }
+        let (runs, is_all) = self.store.runs_of(piece);
+        if !is_all {
+            updated = Updated::NotAll;
+        }
+        let writes = runs.iter().map(async |run| {
+            let is_dirty = self.store.is_dirty(run);
+            if !is_dirty && self.store.locate(run.slot).0.holds_up() {
+                return Ok(Updated::NotAll);
+            }
+            let deadline = if is_dirty { Deadline::Only } else { Deadline::Brief };
+            self.write_run(run, piece, from, Origin::Guest, deadline).await.map(|()| Updated::All)
+        });
+        for (run, written) in runs.iter().zip(join_all(writes).await) {
+            match written {
+                Ok(Updated::All) => {}
+                Err(error) if self.store.is_dirty(run) => return Err(error),
+                // The device has counted the error.
+                Ok(Updated::NotAll) | Err(_) => updated = Updated::NotAll,
+            }
+        }
+        Ok(updated)
+    }
+
+    /// Writes a piece to extra copies alone and marks the copies dirty. Returns false if the caller must
+    /// write to the home instead: no room, a copy that may be lost, a failed write to a clean or new copy, or
+    /// a slow or late device.
+    pub async fn write_extra(self: &Rc<Self>, piece: &Piece, from: &Buf, device: DeviceId) -> Result<bool> {
+        if !self.store.member(device).is_filled() || self.store.member(device).holds_up() {
+            return Ok(false);
+        }
+        let Some(_dirtying) = self.durable.begin_dirtying(piece.extent).await else { return Ok(false) };
+        let Some(runs) = self.place_dirty(piece, device) else { return Ok(false) };
+        let writes = runs.iter().map(async |run| match run.is_new && !self.store.shape.covers_blocks(run) {
+            true => self.fill_block(run, piece, from).await,
+            false => {
+                let deadline = if self.store.is_dirty(run) { Deadline::Only } else { Deadline::Brief };
+                self.write_run(run, piece, from, Origin::Guest, deadline).await
+            }
+        });
+        let written = join_all(writes).await;
+        let noted = match written.iter().any(Result::is_ok) {
+            true => self.durable.note_dirty_blocks().await,
+            false => Ok(()),
+        };
+        let mut result = Ok(true);
+        for (run, written) in runs.iter().zip(written) {
+            // A device excluded during the write holds no copy.
+            let written = written.and(noted.clone()).and_then(|()| self.store.refuse_given_up(run.slot));
+            for (block, slot, place) in self.store.shape.places_of(run) {
+                match &written {
+                    Ok(()) => {
+                        self.store.change_extra(&self.policy, block, Some(Extra { slot, place, dirty: true }))
+                    }
+                    Err(_) if run.is_new => self.store.release_block(slot, place),
+                    Err(_) => {}
+                }
+            }
+            match written {
+                Ok(()) => {}
+                Err(error) if self.store.is_dirty(run) => result = Err(error),
+                Err(_) => result = result.and(Ok(false)),
+            }
+        }
+        result
+    }
+
+    /// Fills a new block slot with the guest's bytes, and with the block's earlier bytes around the guest's
+    /// range.
+    async fn fill_block(self: &Rc<Self>, run: &BlockRun, piece: &Piece, from: &Buf) -> Result<()> {
+        let range = &run.piece.range;
+        let whole = self.store.shape.range_of(self.store.shape.block_of(piece.extent, range.start));
+        let bytes = self.buffers.blocks.alloc(whole.len()).await;
+        match planted(Bug::FilledWithZeros) {
+            true => bytes.fill_zero(),
+            false => self.read_copies(&whole, &bytes, Origin::Guest).await?,
+        }
+        let part = from.slice(range.start - piece.range.start..range.end - piece.range.start);
+        bytes.copy_from(range.start - whole.range.start, &part);
+        self.write_run(&run.of_all(&whole), &whole, &bytes, Origin::Guest, Deadline::Brief).await
+    }
+
+    /// Records in the journal that the copies in the piece's span may differ, if a changed block has a clean
+    /// extra copy, or may have one after a crash.
+    ///
+    /// If a span is returned, a write has begun, and must end by [`Extents::end_differing`]. The caller holds
+    /// the extent's lock.
+    pub async fn begin_differing(&self, piece: &Piece) -> Result<Option<SpanId>> {
+        let has_clean = {
+            let state = self.store.state.borrow();
+            let changed = self.store.shape.padded(piece, state.map.get(piece.extent).valid);
+            state.map.has_extras(piece.extent)
+                && state.has_clean_extra(self.store.shape.blocks_in(&changed).map(|(b, _)| b))
+        };
+        if !has_clean || planted(Bug::ExtraIntentSkipped) {
+            return Ok(None);
+        }
+        let span = self.store.shape.span_of(piece.extent);
+        self.durable.intend(span).await?;
+        Ok(Some(span))
+    }
+
+    /// Ends a write begun by [`Extents::begin_differing`], once the state of the extra copies is known.
+    pub fn end_differing(&self, span: Option<SpanId>) {
+        if let Some(span) = span {
+            self.store.state.borrow_mut().behind.end_write(span, None, self.rt.now());
+        }
+    }
+
+    /// Prepares the edges of a range about to become zero: zeros the covered bytes of dirty extra copies, and
+    /// drops clean copies.
+    pub async fn zero_extra_edges(&self, piece: &Piece) -> Result<()> {
+        if !self.store.state.borrow().map.has_extras(piece.extent) || planted(Bug::EdgesOfExtrasKept) {
+            return Ok(());
+        }
+        for (block, range) in self.store.shape.blocks_in(piece) {
+            let Some(extra) = self.store.state.borrow().extras.get(block) else { continue };
+            if range == self.store.shape.range_of(block).range {
+                continue;
+            }
+            if !extra.dirty {
+                self.store.drop_extra(&self.policy, block);
+                continue;
+            }
+            let edge = Piece { extent: piece.extent, range };
+            let zeros = self.buffers.blocks.alloc(edge.len()).await;
+            zeros.fill_zero();
+            for run in self.store.runs_of(&edge).0 {
+                self.write_run(&run, &edge, &zeros, Origin::Guest, Deadline::Only).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<D: Device> Store<D> {
+    /// Drops clean extra copies after a write that failed, or that did not reach all copies: they may differ
+    /// from the required copies. The caller holds the extent's lock, exclusive.
+    pub fn drop_clean_extras(&self, policy: &InCharge, piece: &Piece) {
+        let blocks: Vec<BlockId> = self.shape.blocks_in(piece).map(|(block, _)| block).collect();
+        for block in blocks {
+            if self.state.borrow().extras.get(block).is_some_and(|e| !e.dirty) {
+                self.drop_extra(policy, block);
+            }
+        }
+    }
+
+    /// Drops the extra copies of all blocks that a range covers whole. The home's parts must become invalid
+    /// at the same instant: a commit in between would bring the home's older bytes back.
+    pub fn drop_covered_extras(&self, policy: &InCharge, piece: &Piece) {
+        if !self.state.borrow().map.has_extras(piece.extent) || planted(Bug::DiscardKeepsExtras) {
+            return;
+        }
+        for (block, range) in self.shape.blocks_in(piece) {
+            if range == self.shape.range_of(block).range {
+                self.drop_extra(policy, block);
+            }
+        }
+    }
+
+    /// Forgets an extra copy. The caller holds the extent's exclusive lock.
+    pub fn drop_extra(&self, policy: &InCharge, block: BlockId) {
+        let Some(extra) = self.state.borrow().extras.get(block) else { return };
+        self.change_extra(policy, block, None);
+        self.state.borrow_mut().retire_block(block, extra);
+    }
+
+    /// Sets or removes the extra copy of a block, and tells the policy about a change.
+    pub(super) fn change_extra(&self, policy: &InCharge, block: BlockId, now: Option<Extra>) {
+        let before = self.state.borrow().extra(block);
+        self.state.borrow_mut().set_extra(block, now);
+        let now = self.state.borrow().extra(block);
+        if now != before {
+            policy.borrow_mut().extra_changed(block, before, now);
+        }
+    }
+
     /// Returns the extra copy of a block, if the copy counts. A clean copy does not count on an excluded
     /// device, or if a failed flush may have lost the copy or its source.
     #[inline]
@@ -33,7 +258,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         state.extras.get(block).filter(|extra| self.counts(state, block, extra))
     }
 
-    /// True if the extra copy of a block counts ([`Core::extra_in`]).
+    /// True if the extra copy of a block counts ([`Store::extra_in`]).
     #[inline]
     pub(super) fn counts(&self, state: &State, block: BlockId, extra: &Extra) -> bool {
         let member = |slot| state.space.locate(slot).map(|place| self.member(place.device));
@@ -54,122 +279,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
             |(block, place)| self.state.borrow().durable_extra(block) == Some(Extra { place, ..*first });
         let mut placed = self.shape.blocks_in(piece).map(|(block, _)| block).zip(first.place..);
         match member.has_lost_writes() && !placed.all(is_durable) {
-            true => Err(self.unproved(piece.extent, member)),
+            true => Err(member.error_of_unproved(piece.extent)),
             false => Ok(()),
         }
-    }
-
-    /// Makes clean extra copies of the blocks of a piece after a read.
-    ///
-    /// `states` is the number of device changes before the read: if the number has changed since, no copy is
-    /// recorded. `guard` is the extent's exclusive lock. Guests wait for the lock, at most for the briefest
-    /// deadline. A slow or late device gets no copies.
-    pub async fn promote(&self, piece: Piece, bytes: Buf, device: DeviceId, states: u64, guard: LockGuard) {
-        let changes = self.policy.changes();
-        if self.journal.commits.have_failed() || self.member(device).holds_up() {
-            return;
-        }
-        let (runs, _room) = self.place_clean(&piece, device);
-        let write = |run| self.write_run(run, &piece, &bytes, Origin::Background, Deadline::Brief);
-        let writes = runs.iter().map(write);
-        for (run, written) in runs.iter().zip(join_all(writes).await) {
-            // After an error the copy is dropped: the device counts the error, and the home has the bytes. A
-            // new policy admits blocks by its own rules. A device that failed meanwhile may have lost the
-            // bytes read.
-            let counts =
-                written.is_ok() && self.policy.changes() == changes && self.devices.changes() == states;
-            for (block, slot, place) in self.places_of(run) {
-                if counts {
-                    self.change_extra(block, Some(Extra { slot, place, dirty: false }));
-                    let mut background = self.background.borrow_mut();
-                    background.promotions += 1;
-                    background.promoted_bytes += self.shape.block_size.0;
-                } else {
-                    self.release_block(slot, place);
-                }
-            }
-        }
-        drop(guard);
-    }
-
-    /// Writes to the extra copies what was written to the home.
-    ///
-    /// A failing clean copy causes no guest an error. After [`Updated::NotAll`] the caller must drop three
-    /// kinds of clean copies before the reply to the guest:
-    /// - a copy whose write failed;
-    /// - a copy on a slow or late device: no write was sent;
-    /// - a copy that does not count. A move of the home or the return of a device would let the copy count
-    ///   again, without the write.
-    ///
-    /// # Errors
-    /// The error of a dirty copy: bytes that only the copy held are lost.
-    pub async fn update_extras(&self, piece: &Piece, from: &Buf) -> Result<Updated> {
-        let mut updated = Updated::All;
-        if !self.state.borrow().map.has_extras(piece.extent) || planted(Bug::ExtraNotUpdated) {
-            return Ok(updated);
-        }
-        let (runs, is_all) = self.runs_of(piece);
-        if !is_all {
-            updated = Updated::NotAll;
-        }
-        let writes = runs.iter().map(async |run| {
-            let is_dirty = self.is_dirty(run);
-            if !is_dirty && self.locate(run.slot).0.holds_up() {
-                return Ok(Updated::NotAll);
-            }
-            let deadline = if is_dirty { Deadline::Only } else { Deadline::Brief };
-            self.write_run(run, piece, from, Origin::Guest, deadline).await.map(|()| Updated::All)
-        });
-        for (run, written) in runs.iter().zip(join_all(writes).await) {
-            match written {
-                Ok(Updated::All) => {}
-                Err(error) if self.is_dirty(run) => return Err(error),
-                // The device has counted the error.
-                Ok(Updated::NotAll) | Err(_) => updated = Updated::NotAll,
-            }
-        }
-        Ok(updated)
-    }
-
-    /// Writes a piece to extra copies alone and marks the copies dirty. Returns false if the caller must
-    /// write to the home instead: no room, a copy that may be lost, a failed write to a clean or new copy, or
-    /// a slow or late device.
-    pub async fn write_extra(self: &Rc<Self>, piece: &Piece, from: &Buf, device: DeviceId) -> Result<bool> {
-        if !self.member(device).is_filled() || self.member(device).holds_up() {
-            return Ok(false);
-        }
-        let Some(_dirtying) = self.begin_dirtying(piece.extent).await else { return Ok(false) };
-        let Some(runs) = self.place_dirty(piece, device) else { return Ok(false) };
-        let writes = runs.iter().map(async |run| match run.is_new && !self.covers_blocks(run) {
-            true => self.fill_block(run, piece, from).await,
-            false => {
-                let deadline = if self.is_dirty(run) { Deadline::Only } else { Deadline::Brief };
-                self.write_run(run, piece, from, Origin::Guest, deadline).await
-            }
-        });
-        let written = join_all(writes).await;
-        let noted = match written.iter().any(Result::is_ok) {
-            true => self.note_dirty_blocks().await,
-            false => Ok(()),
-        };
-        let mut result = Ok(true);
-        for (run, written) in runs.iter().zip(written) {
-            // A device excluded during the write holds no copy.
-            let written = written.and(noted.clone()).and_then(|()| self.refuse_given_up(run.slot));
-            for (block, slot, place) in self.places_of(run) {
-                match &written {
-                    Ok(()) => self.change_extra(block, Some(Extra { slot, place, dirty: true })),
-                    Err(_) if run.is_new => self.release_block(slot, place),
-                    Err(_) => {}
-                }
-            }
-            match written {
-                Ok(()) => {}
-                Err(error) if self.is_dirty(run) => result = Err(error),
-                Err(_) => result = result.and(Ok(false)),
-            }
-        }
-        result
     }
 
     /// Returns an error if the device of a slot is excluded: its bytes do not count.
@@ -178,77 +290,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         match member.is_current() {
             true => Ok(()),
             false => {
-                let text = format!("{} is {}", self.describe(member.id), member.state());
+                let text = format!("{} is {}", member.describe(), member.state());
                 Err(Error::new(ErrorKind::Degraded, text))
             }
         }
-    }
-
-    /// Fills a new block slot with the guest's bytes, and with the block's earlier bytes around the guest's
-    /// range.
-    async fn fill_block(self: &Rc<Self>, run: &BlockRun, piece: &Piece, from: &Buf) -> Result<()> {
-        let range = &run.piece.range;
-        let whole = self.shape.range_of(self.shape.block_of(piece.extent, range.start));
-        let bytes = self.buffers.blocks.alloc(whole.len()).await;
-        match planted(Bug::FilledWithZeros) {
-            true => bytes.fill_zero(),
-            false => self.read_copies(&whole, &bytes, Origin::Guest).await?,
-        }
-        let part = from.slice(range.start - piece.range.start..range.end - piece.range.start);
-        bytes.copy_from(range.start - whole.range.start, &part);
-        self.write_run(&run.of_all(&whole), &whole, &bytes, Origin::Guest, Deadline::Brief).await
-    }
-
-    /// Records in the journal that the copies in the piece's span may differ, if a changed block has a clean
-    /// extra copy, or may have one after a crash.
-    ///
-    /// If a span is returned, a write has begun, and must end by [`Core::end_differing`]. The caller holds
-    /// the extent's lock.
-    pub async fn begin_differing(&self, piece: &Piece) -> Result<Option<SpanId>> {
-        let has_clean = {
-            let state = self.state.borrow();
-            let changed = self.padded(piece, state.map.get(piece.extent).valid);
-            state.map.has_extras(piece.extent)
-                && state.has_clean_extra(self.shape.blocks_in(&changed).map(|(b, _)| b))
-        };
-        if !has_clean || planted(Bug::ExtraIntentSkipped) {
-            return Ok(None);
-        }
-        let span = self.shape.span_of(piece.extent);
-        self.intend(span).await?;
-        Ok(Some(span))
-    }
-
-    /// Ends a write begun by [`Core::begin_differing`], once the state of the extra copies is known.
-    pub fn end_differing(&self, span: Option<SpanId>) {
-        if let Some(span) = span {
-            self.state.borrow_mut().behind.end_write(span, None, self.rt.now());
-        }
-    }
-
-    /// Prepares the edges of a range about to become zero: zeros the covered bytes of dirty extra copies, and
-    /// drops clean copies.
-    pub async fn zero_extra_edges(&self, piece: &Piece) -> Result<()> {
-        if !self.state.borrow().map.has_extras(piece.extent) || planted(Bug::EdgesOfExtrasKept) {
-            return Ok(());
-        }
-        for (block, range) in self.shape.blocks_in(piece) {
-            let Some(extra) = self.state.borrow().extras.get(block) else { continue };
-            if range == self.shape.range_of(block).range {
-                continue;
-            }
-            if !extra.dirty {
-                self.drop_extra(block);
-                continue;
-            }
-            let edge = Piece { extent: piece.extent, range };
-            let zeros = self.buffers.blocks.alloc(edge.len()).await;
-            zeros.fill_zero();
-            for run in self.runs_of(&edge).0 {
-                self.write_run(&run, &edge, &zeros, Origin::Guest, Deadline::Only).await?;
-            }
-        }
-        Ok(())
     }
 
     /// True if a slow or late device holds current bytes of a piece as a dirty extra copy.
@@ -264,19 +309,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
         state.map.has_extras(piece.extent) && self.shape.blocks_in(piece).any(is_held_up)
     }
 
-    /// Drops the extra copies of all blocks that a range covers whole. The home's parts must become invalid
-    /// at the same instant: a commit in between would bring the home's older bytes back.
-    pub fn drop_covered_extras(&self, piece: &Piece) {
-        if !self.state.borrow().map.has_extras(piece.extent) || planted(Bug::DiscardKeepsExtras) {
-            return;
-        }
-        for (block, range) in self.shape.blocks_in(piece) {
-            if range == self.shape.range_of(block).range {
-                self.drop_extra(block);
-            }
-        }
-    }
-
     /// Largest number of records that a change to a piece adds: one for the extent and one for each block. A
     /// lost extent has no extra copies.
     pub fn most_records(&self, piece: &Piece) -> usize {
@@ -285,23 +317,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
         match entry.home == SlotNumber::LOST || entry.partly_lost && !state.map.has_extras(piece.extent) {
             true => 1,
             false => 1 + self.shape.blocks_touched(piece) as usize,
-        }
-    }
-
-    /// Forgets an extra copy. The caller holds the extent's exclusive lock.
-    pub fn drop_extra(&self, block: BlockId) {
-        let Some(extra) = self.state.borrow().extras.get(block) else { return };
-        self.change_extra(block, None);
-        self.state.borrow_mut().retire_block(block, extra);
-    }
-
-    /// Sets or removes the extra copy of a block, and tells the policy about a change.
-    pub(super) fn change_extra(&self, block: BlockId, now: Option<Extra>) {
-        let before = self.state.borrow().extra(block);
-        self.state.borrow_mut().set_extra(block, now);
-        let now = self.state.borrow().extra(block);
-        if now != before {
-            self.policy.borrow_mut().extra_changed(block, before, now);
         }
     }
 

@@ -12,7 +12,7 @@
 //! ([`crate::devices::Devices::life`]).
 
 use crate::buffer::buffer;
-use crate::core::Core;
+use crate::core::Extents;
 use crate::devices::{Deadline, Devices, Member};
 use braid_base::DeviceId;
 use braid_format::layout::superblock_offsets;
@@ -27,22 +27,22 @@ impl<D: Device> Devices<D> {
     }
 }
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Extents<R, D> {
     /// Background task: marks failed devices until the volume closes.
     pub async fn mark_given_up(&self) {
         let (mut seen, mut told) = (0, BTreeSet::new());
         loop {
-            let recorded = || self.devices.states_recorded.get();
-            let is_new = || recorded() != seen && recorded() == self.devices.states_changed.get();
+            let recorded = || self.store.devices.states_recorded.get();
+            let is_new = || recorded() != seen && recorded() == self.store.devices.states_changed.get();
             self.jobs.wait_for(|| (self.jobs.are_ending() || is_new()).then_some(())).await;
             if is_new() {
                 seen = recorded();
-                let is_failed = |member: &&Member<D>| self.is_to_be_marked(member);
+                let is_failed = |member: &&Member<D>| self.store.devices.is_to_be_marked(member);
                 let failed: BTreeSet<DeviceId> =
-                    self.devices.iter().filter(is_failed).map(|member| member.id).collect();
+                    self.store.devices.iter().filter(is_failed).map(|member| member.id).collect();
                 for &device in failed.difference(&told) {
-                    if let Err(error) = self.mark(self.member(device)).await {
-                        let device = self.describe(device);
+                    if let Err(error) = self.mark(self.store.member(device)).await {
+                        let device = self.store.member(device).describe();
                         tracing::warn!(
                             %device, %error,
                             "the device's own superblock does not record the exclusion"
@@ -57,34 +57,37 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    fn is_to_be_marked(&self, member: &Member<D>) -> bool {
-        member.state() == DeviceState::Failed
-            && member.is_there()
-            && member.has_superblock()
-            && !member.is_late()
-            && !self.is_leaving(member.id)
-    }
-
     async fn mark(&self, member: &Member<D>) -> io::Result<()> {
-        let _alone = self.devices.life.acquire(1).await;
+        let _alone = self.store.devices.life.acquire(1).await;
         let buf = buffer(superblock::SIZE).await;
         for offset in superblock_offsets(member.entry.size, member.entry.layout) {
-            if !self.is_to_be_marked(member) {
+            if !self.store.devices.is_to_be_marked(member) {
                 return Ok(());
             }
             member.read(offset, &buf, Deadline::Brief).await?;
             // A damaged superblock copy is left alone, and so is the copy of another opening.
             let is_marked = buf.with_bytes_mut(|bytes| {
                 let is_own = |header: Header| {
-                    self.devices.is_own(&header, member) && !self.devices.is_of_another(&header, member)
+                    self.store.devices.is_own(&header, member)
+                        && !self.store.devices.is_of_another(&header, member)
                 };
                 Header::decode(bytes).is_ok_and(is_own) && Header::mark_given_up(bytes).is_ok()
             });
             if is_marked {
-                self.confirm_own().await.map_err(io::Error::other)?;
+                self.durable.confirm_own().await.map_err(io::Error::other)?;
                 member.write(offset, &buf, Deadline::Brief).await?;
             }
         }
         member.flush_mark().await
+    }
+}
+
+impl<D: Device> Devices<D> {
+    fn is_to_be_marked(&self, member: &Member<D>) -> bool {
+        member.state() == DeviceState::Failed
+            && member.is_there()
+            && member.has_superblock()
+            && !member.is_late()
+            && !self.is_leaving(member.id)
     }
 }

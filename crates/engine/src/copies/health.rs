@@ -1,7 +1,7 @@
 //! Devices that fail, go missing and come back. The survivors record a state before anything depends on the
 //! state.
 
-use crate::core::Core;
+use crate::core::{Durable, Extents, Store};
 use crate::devices::{Devices, Member, NeededTable, SuperblockWrite, number_next, write_superblocks};
 use crate::epochs::Epochs;
 use crate::map::has_moved_home;
@@ -10,7 +10,7 @@ use crate::{Error, ErrorKind, Result};
 use braid_base::{DeviceClass, DeviceId, ExtentId};
 use braid_format::SlotNumber;
 use braid_format::superblock::{DeviceState, Role, Superblock};
-use braid_runtime::{Device, Mode, Runtime, join_all};
+use braid_runtime::{Device, Runtime, join_all};
 use std::collections::BTreeSet;
 
 impl<D: Device> Devices<D> {
@@ -21,7 +21,44 @@ impl<D: Device> Devices<D> {
     }
 }
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Extents<R, D> {
+    /// Returns an error if the policy forbids writes without a device of some class, and such a device is
+    /// lacking or an epoch cannot end.
+    #[inline]
+    pub fn refuse_degraded(&self) -> Result<()> {
+        match self.policy.stops_without() {
+            None => Ok(()),
+            Some(class) => self.refuse_without(class),
+        }
+    }
+
+    #[cold]
+    fn refuse_without(&self, class: DeviceClass) -> Result<()> {
+        let lacking =
+            self.store.devices.iter().find(|member| member.entry.class == class && member.is_lacking());
+        let Some(member) = lacking else { return self.refuse_beyond_bound() };
+        let text = format!(
+            "{} is {}, and the policy stops writes without this device: bring the device back or replace \
+             it, or continue without it (braid policy {} 'pass,on-disk-failure=continue')",
+            member.describe(),
+            member.state(),
+            self.store.devices.superblock().name
+        );
+        Err(Error::new(ErrorKind::Degraded, text))
+    }
+
+    fn refuse_beyond_bound(&self) -> Result<()> {
+        let Some(why) = self.active_epochs().and_then(Epochs::failure) else { return Ok(()) };
+        let text = format!(
+            "the policy stops writes beyond its bound, and no epoch can end: {why}; repair the cause, or \
+             continue without the bound (braid policy {} 'pass,order=epoch,on-disk-failure=continue')",
+            self.store.devices.superblock().name
+        );
+        Err(Error::new(ErrorKind::Degraded, text))
+    }
+}
+
+impl<R: Runtime, D: Device> Durable<R, D> {
     /// Excludes a device that could not keep its writes, if all its data is elsewhere. The survivors have
     /// recorded the failure when the function returns.
     ///
@@ -32,18 +69,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.record_states().await
     }
 
-    /// Like [`Core::give_up`], without the record.
+    /// Like [`Durable::give_up`], without the record.
     pub fn lose(&self, device: DeviceId, error: Error) -> Result<()> {
-        let member = self.member(device);
+        let member = self.store.member(device);
         if !matches!(member.state(), DeviceState::Failed | DeviceState::Removed) {
             if self.fence.is_taken() || !self.survives(device) {
                 self.note_loss();
                 return Err(error);
             }
             self.exclude(device, DeviceState::Failed);
-            self.doubt_log();
+            self.store.doubt_log();
             member.stats.borrow_mut().last_error = Some(error.to_string());
-            let described = self.describe(device);
+            let described = self.store.member(device).describe();
             tracing::error!(code = "device-failed", %device, %error, "{described} failed: continuing without it");
         }
         Ok(())
@@ -52,17 +89,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Notes that a device may have lost writes, whether or not the volume can continue without the device.
     /// Earlier reads from the device must not be copied, and leave the memory cache.
     pub fn note_loss(&self) {
-        self.devices.losses.set(self.devices.losses.get() + 1);
+        self.store.devices.losses.set(self.store.devices.losses.get() + 1);
         self.guests.forget();
-        self.doubt_log();
-    }
-
-    /// Updates whether the pending log is in doubt. The log's writes may be lost while a device with a failed
-    /// flush is in use, and until the superblocks name such a device as failed.
-    fn doubt_log(&self) {
-        let is_used = |member: &&Member<D>| member.is_written() || !self.devices.are_states_recorded();
-        let doubted = self.devices.iter().filter(is_used).any(Member::has_lost_writes);
-        self.state.borrow_mut().doubt_log(doubted);
+        self.store.doubt_log();
     }
 
     /// Excludes a device from reads and writes; the device misses all later writes.
@@ -70,20 +99,20 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// The time of a loss is unknown: bytes read from the device since its last flush are in doubt, and so
     /// are copies made of such bytes. The copies are not read any more.
     pub(super) fn exclude(&self, device: DeviceId, state: DeviceState) {
-        if self.is_joining(device) {
-            return self.turn_away(device);
+        if self.store.devices.is_joining(device) {
+            return self.store.devices.turn_away(device);
         }
-        if self.member(device).state() == DeviceState::Draining {
+        if self.store.member(device).state() == DeviceState::Draining {
             // The superblocks already say *draining*. The device's extents are rebuilt from the other copies.
-            self.moves.drains.set_lost(device, true);
+            self.store.devices.drains.set_lost(device, true);
         }
-        self.member(device).set_state(state);
-        self.devices.note_change();
+        self.store.member(device).set_state(state);
+        self.store.devices.note_change();
         self.guests.forget();
-        let mut volume = self.state.borrow_mut();
+        let mut volume = self.store.state.borrow_mut();
         volume.set_open(device, false);
         volume.prefer_what_stayed(device);
-        if self.shape.copies == 1 {
+        if self.store.shape.copies == 1 {
             // With one required copy, only a device with nothing but clean extra copies can be excluded.
             return self.forget_lost_extras();
         }
@@ -93,13 +122,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         for span in volume.behind.all() {
             let is_new = |extent: &ExtentId| {
                 let is_there = !matches!(volume.map.get(*extent).home, SlotNumber::NONE | SlotNumber::LOST);
-                !is_there && self.locks.try_lock(Self::lock_number(*extent), Mode::Exclusive).is_none()
+                !is_there && self.locks.try_exclusive(*extent).is_none()
             };
-            lacking.extend(self.shape.extents_of(span).filter(is_new));
+            lacking.extend(self.store.shape.extents_of(span).filter(is_new));
         }
         let mut doubted = BTreeSet::new();
         for extent in lacking.into_iter().filter(|_| !planted(Bug::LossNotDoubted)) {
-            let span = self.shape.span_of(extent);
+            let span = self.store.shape.span_of(extent);
             if volume.behind.is_known(span) {
                 volume.behind.doubt_extent(extent);
                 doubted.insert(span);
@@ -115,27 +144,28 @@ impl<R: Runtime, D: Device> Core<R, D> {
     ///
     /// Extents that were discarded or moved count with their former copies, as long as a crash would restore
     /// these copies. A deferred write in flight does not count: no guest has the reply, and before the reply
-    /// the write goes to the other copy ([`Core::write_required`]).
+    /// the write goes to the other copy ([`Upkeep::write_required`]).
     pub fn survives(&self, device: DeviceId) -> bool {
-        if self.is_joining(device) {
+        if self.store.devices.is_joining(device) {
             return true;
         }
-        let is_current = |d: DeviceId| self.member(d).is_current();
+        let is_current = |d: DeviceId| self.store.member(d).is_current();
         // The device was the source of a resync, and no flush has proved since that the device held the
         // copied bytes.
-        if self.member(device).is_unproved_source() {
+        if self.store.member(device).is_unproved_source() {
             return false;
         }
-        if self.shape.copies < 2 {
-            return self.devices.is_cache_of_adopted(device) && self.adopted_survives(device);
+        if self.store.shape.copies < 2 {
+            return self.store.devices.is_cache_of_adopted(device)
+                && self.journal.adopted_survives(&self.store, device);
         }
         // A void ring is in use until the superblocks say *void*.
-        let rings = self.rings_of(&self.devices.superblock());
+        let rings = self.store.devices.rings_of(&self.store.devices.superblock());
         let has_ring = |d| is_current(d) && rings.iter().any(|(ring, _)| *ring == d);
-        if !self.journal.survives(device, has_ring) || !self.pages_survive(device) {
+        if !self.journal.survives(device, has_ring) || !self.store.devices.pages_survive(device) {
             return false;
         }
-        let state = self.state.borrow();
+        let state = self.store.state.borrow();
         let on = |slot: SlotNumber| state.space.locate(slot).map(|s| s.device);
         let now = state.map.iter().map(|(extent, entry)| (extent, entry, true));
         now.chain(state.entries_of_journal()).all(|(extent, entry, may_lack)| {
@@ -159,59 +189,25 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }) && state.extras.dirty_on(device) == 0
     }
 
-    /// Returns an error if the policy forbids writes without a device of some class, and such a device is
-    /// lacking or an epoch cannot end.
-    #[inline]
-    pub fn refuse_degraded(&self) -> Result<()> {
-        match self.policy.stops_without() {
-            None => Ok(()),
-            Some(class) => self.refuse_without(class),
-        }
-    }
-
-    #[cold]
-    fn refuse_without(&self, class: DeviceClass) -> Result<()> {
-        let lacking = self.devices.iter().find(|member| member.entry.class == class && member.is_lacking());
-        let Some(member) = lacking else { return self.refuse_beyond_bound() };
-        let text = format!(
-            "{} is {}, and the policy stops writes without this device: bring the device back or replace \
-             it, or continue without it (braid policy {} 'pass,on-disk-failure=continue')",
-            self.describe(member.id),
-            member.state(),
-            self.devices.superblock().name
-        );
-        Err(Error::new(ErrorKind::Degraded, text))
-    }
-
-    fn refuse_beyond_bound(&self) -> Result<()> {
-        let Some(why) = self.active_epochs().and_then(Epochs::failure) else { return Ok(()) };
-        let text = format!(
-            "the policy stops writes beyond its bound, and no epoch can end: {why}; repair the cause, or \
-             continue without the bound (braid policy {} 'pass,order=epoch,on-disk-failure=continue')",
-            self.devices.superblock().name
-        );
-        Err(Error::new(ErrorKind::Degraded, text))
-    }
-
     /// Changes the superblock, and writes the superblock with the current states of devices to all written
     /// devices.
     pub async fn change_superblock(&self, change: impl FnOnce(&mut Superblock)) -> Result<()> {
-        let _alone = self.devices.writer.acquire(1).await;
-        change(&mut self.devices.superblock.borrow_mut());
+        let _alone = self.store.devices.writer.acquire(1).await;
+        change(&mut self.store.devices.superblock.borrow_mut());
         self.write_superblock().await
     }
 
     /// Records an incompatible feature in the superblocks: once the function returns, only versions that know
     /// the feature can open the volume.
     pub async fn require_feature(&self, incompat: u64) -> Result<()> {
-        let _alone = self.devices.writer.acquire(1).await;
-        if self.devices.superblock().features.incompat & incompat == incompat {
+        let _alone = self.store.devices.writer.acquire(1).await;
+        if self.store.devices.superblock().features.incompat & incompat == incompat {
             return Ok(());
         }
-        let before = self.devices.superblock().features.incompat;
-        self.devices.superblock.borrow_mut().features.incompat |= incompat;
+        let before = self.store.devices.superblock().features.incompat;
+        self.store.devices.superblock.borrow_mut().features.incompat |= incompat;
         // The feature bit is not durable: nothing may rely on the bit.
-        let forget = |_: &_| self.devices.superblock.borrow_mut().features.incompat = before;
+        let forget = |_: &_| self.store.devices.superblock.borrow_mut().features.incompat = before;
         self.write_superblock().await.inspect_err(forget)
     }
 
@@ -219,15 +215,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// depends on a state.
     #[inline]
     pub async fn record_states(&self) -> Result<()> {
-        if self.devices.are_states_recorded() {
+        if self.store.devices.are_states_recorded() {
             return Ok(());
         }
         Box::pin(self.record_states_now()).await
     }
 
     async fn record_states_now(&self) -> Result<()> {
-        let _alone = self.devices.writer.acquire(1).await;
-        match self.devices.are_states_recorded() {
+        let _alone = self.store.devices.writer.acquire(1).await;
+        match self.store.devices.are_states_recorded() {
             true => Ok(()),
             false => self.write_superblock().await,
         }
@@ -236,14 +232,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Flushes the remaining devices before a superblock declares a device failed: unflushed copies of its
     /// data are durable only on the failed device. A device whose flush fails is lost, as in a commit.
     async fn flush_what_stays(&self) -> Result<()> {
-        if self.shape.copies == 1 {
+        if self.store.shape.copies == 1 {
             return if planted(Bug::AdoptedNotFlushed) { Ok(()) } else { self.flush_adopted().await };
         }
-        let written = self.devices.iter().filter(|member| member.is_written());
+        let written = self.store.devices.iter().filter(|member| member.is_written());
         let flushes = written.map(async |member| match member.flush(&self.rt).await {
             Ok(_) => Ok(()),
             Err(error) => {
-                let error = Error::io(format_args!("{} could not flush", self.describe(member.id)), &error);
+                let error = Error::io(format_args!("{} could not flush", member.describe()), &error);
                 self.lose(member.id, error)
             }
         });
@@ -254,41 +250,41 @@ impl<R: Runtime, D: Device> Core<R, D> {
     async fn write_superblock(&self) -> Result<()> {
         self.confirm_own().await?;
         loop {
-            let states = self.devices.states_changed.get();
-            if states != self.devices.states_recorded.get() {
+            let states = self.store.devices.states_changed.get();
+            if states != self.store.devices.states_recorded.get() {
                 self.flush_what_stays().await.inspect_err(|error| self.fail(error.clone()))?;
-                if states != self.devices.states_changed.get() {
+                if states != self.store.devices.states_changed.get() {
                     continue;
                 }
             }
             let (superblock, is_renewed) = {
-                let mut superblock = self.devices.superblock.borrow_mut();
-                let is_renewed = number_next(&mut superblock, self.devices.iter());
+                let mut superblock = self.store.devices.superblock.borrow_mut();
+                let is_renewed = number_next(&mut superblock, self.store.devices.iter());
                 let epoch = superblock.epoch;
-                for (entry, member) in superblock.devices.iter_mut().zip(self.devices.iter()) {
+                for (entry, member) in superblock.devices.iter_mut().zip(self.store.devices.iter()) {
                     entry.state = member.state();
                     if member.is_in_step() {
                         entry.in_step = epoch;
                     }
                     // A device that failed before the role was written keeps the role, too.
-                    entry.role = match self.is_leaving(member.id) {
+                    entry.role = match self.store.devices.is_leaving(member.id) {
                         true => entry.role | Role::LEAVING,
                         false => entry.role.without(Role::LEAVING),
                     };
                 }
                 (superblock.clone(), is_renewed)
             };
-            match write_superblocks(&self.rt, self.devices.iter(), &superblock, is_renewed).await {
+            match write_superblocks(&self.rt, self.store.devices.iter(), &superblock, is_renewed).await {
                 SuperblockWrite::All => {
-                    self.devices.states_recorded.set(states);
-                    self.doubt_log();
+                    self.store.devices.states_recorded.set(states);
+                    self.store.doubt_log();
                     return Ok(());
                 }
                 SuperblockWrite::Failed { device, error, table } => {
                     if table == NeededTable::Before {
                         // The sequence number selects the half to write. The next attempt goes to the same
                         // half again.
-                        self.devices.superblock.borrow_mut().sequence += 1;
+                        self.store.devices.superblock.borrow_mut().sequence += 1;
                     }
                     self.lose(device, error).inspect_err(|error| self.fail(error.clone()))?
                 }
@@ -301,9 +297,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Second copies deferred by the policy are no obstacle: they lie on devices that were current during the
     /// write, so a returned device lacks none of the deferred writes.
     pub async fn welcome_returned(&self) -> Result<()> {
-        let returned = self.devices.iter().filter(|m| m.state() == DeviceState::Returning);
+        let returned = self.store.devices.iter().filter(|m| m.state() == DeviceState::Returning);
         let returned: Vec<DeviceId> = returned.map(|m| m.id).collect();
-        let lacks_any = || !self.state.borrow().behind.behind_spans().is_empty();
+        let lacks_any = || !self.store.state.borrow().behind.behind_spans().is_empty();
         if returned.is_empty() || lacks_any() {
             return Ok(());
         }
@@ -313,18 +309,28 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.checkpoint().await?;
         }
         let are_still_returning =
-            || returned.iter().all(|&device| self.member(device).state() == DeviceState::Returning);
+            || returned.iter().all(|&device| self.store.member(device).state() == DeviceState::Returning);
         if lacks_any() || !are_still_returning() {
             return Ok(());
         }
         for &device in &returned {
-            self.member(device).set_state(DeviceState::Active);
-            self.state.borrow_mut().set_open(device, true);
+            self.store.member(device).set_state(DeviceState::Active);
+            self.store.state.borrow_mut().set_open(device, true);
         }
         // From now on reads may go to the returned devices; copies in flight may have read elsewhere.
-        self.devices.note_change();
+        self.store.devices.note_change();
         self.change_superblock(|_| ()).await?;
         tracing::info!(code = "device-returned", devices = ?returned, "devices are up to date again");
         Ok(())
+    }
+}
+
+impl<D: Device> Store<D> {
+    /// Updates whether the pending log is in doubt. The log's writes may be lost while a device with a failed
+    /// flush is in use, and until the superblocks name such a device as failed.
+    fn doubt_log(&self) {
+        let is_used = |member: &&Member<D>| member.is_written() || !self.devices.are_states_recorded();
+        let doubted = self.devices.iter().filter(is_used).any(Member::has_lost_writes);
+        self.state.borrow_mut().doubt_log(doubted);
     }
 }

@@ -2,29 +2,30 @@
 //! write fails, the copy is behind.
 
 use super::Copies;
-use crate::core::Core;
+use crate::core::Extents;
+use crate::devices::LARGEST_BUFFER;
 use crate::map::Other;
 use crate::{Error, Result};
 use braid_base::{Bytes, ExtentId, SECTOR};
 use braid_format::SlotNumber;
 use braid_format::map_page::Entry;
 use braid_policy::Origin;
-use braid_runtime::{Device, Mode, Runtime};
+use braid_runtime::{Device, Runtime};
 use std::ops::Range;
 use std::rc::Rc;
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Extents<R, D> {
     /// Starts a task that rewrites an unreadable range from the other copy, beside the guests.
     pub(super) fn repair_later(self: &Rc<Self>, extent: ExtentId, bad: SlotNumber, range: Range<Bytes>) {
         // With many bad places, a later read asks again.
-        let Some(permit) = self.devices.repairs.try_acquire(1) else { return };
+        let Some(permit) = self.store.devices.repairs.try_acquire(1) else { return };
         let core = self.clone();
         self.jobs.begin();
         self.rt.spawn(async move {
             // The device counts a failure, and the copy is behind. The commit flushes the source: from then
             // on the source's device may fail.
             if core.repair(extent, bad, range).await.is_ok() {
-                let _told = core.commit(Origin::Background).await;
+                let _told = core.durable.commit(Origin::Background).await;
             }
             drop(permit);
             core.jobs.end();
@@ -32,29 +33,29 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     async fn repair(self: &Rc<Self>, extent: ExtentId, bad: SlotNumber, range: Range<Bytes>) -> Result<()> {
-        let _room = self.reserve(1).await?;
+        let _room = self.durable.reserve(1).await?;
         // Before the lock: tasks that hold such buffers wait for turns, whose holders wait for extents.
-        let widest = self.devices.iter().map(|member| member.alignment).max().unwrap_or(SECTOR);
+        let widest = self.store.devices.iter().map(|member| member.alignment).max().unwrap_or(SECTOR);
         let len = range.end.align_up(widest) - range.start.align_down(widest);
-        let buf = self.buffer(&self.buffers.moves, len.min(self.bounce_limit())).await?;
-        let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
-        let entry = self.state.borrow().map.get(extent);
-        let good = match self.copies_of(extent, &entry) {
+        let buf = self.buffer(&self.buffers.moves, len.min(LARGEST_BUFFER)).await?;
+        let _guard = self.locks.exclusive(extent).await;
+        let entry = self.store.state.borrow().map.get(extent);
+        let good = match self.store.copies_of(extent, &entry) {
             Copies { current, other: Other::Equal(other) } if other == bad => current,
             Copies { current, other: Other::Equal(other) } if current == bad => other,
             _ => return Ok(()),
         };
         // A bad place covers at least one sector: whole sectors are rewritten.
-        let align = self.locate(bad).0.alignment.max(self.locate(good).0.alignment);
+        let align = self.store.locate(bad).0.alignment.max(self.store.locate(good).0.alignment);
         let (mut at, end) = (range.start.align_down(align), range.end.align_up(align));
         while at < end {
-            let part = at..(at + self.bounce_limit()).min(end);
+            let part = at..(at + LARGEST_BUFFER).min(end);
             let bytes = buf.slice(Bytes::ZERO..part.end - part.start);
             self.read_kept(extent, good, part.clone(), &bytes, Origin::Background).await?;
-            if !self.locate(good).0.is_current() {
+            if !self.store.locate(good).0.is_current() {
                 return Ok(());
             }
-            self.note_source(extent, good);
+            self.store.note_source(extent, good);
             let written = self.write_slot(bad, &part, Some(&bytes), u16::MAX, Origin::Background).await;
             if let Err(error) = written {
                 self.lose_copy(extent, entry, bad, &error).await?;
@@ -62,9 +63,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
             at = part.end;
         }
-        self.background.borrow_mut().repairs += 1;
+        self.durable.background.borrow_mut().repairs += 1;
         tracing::info!(
-            device = %self.describe(self.device_of(bad)), ?extent,
+            device = %self.store.locate(bad).0.describe(), ?extent,
             "an unreadable place was rewritten from the other copy"
         );
         Ok(())
@@ -84,29 +85,33 @@ impl<R: Runtime, D: Device> Core<R, D> {
         error: &Error,
     ) -> Result<()> {
         if self.active_epochs().is_some() {
-            let device = self.device_of(bad);
-            return if self.survives(device) { self.give_up(device, error.clone()).await } else { Ok(()) };
+            let device = self.store.device_of(bad);
+            return if self.durable.survives(device) {
+                self.durable.give_up(device, error.clone()).await
+            } else {
+                Ok(())
+            };
         }
-        let span = self.shape.span_of(extent);
+        let span = self.store.shape.span_of(extent);
         if entry.home == bad {
             let swapped = Entry { home: entry.second, second: bad, ..entry };
             {
-                let mut state = self.state.borrow_mut();
+                let mut state = self.store.state.borrow_mut();
                 state.disturb(extent);
                 state.set_extent(extent, swapped);
                 state.note_exchange(extent);
             }
             // The commit comes before the journal says *behind*. After a crash in between, the copy that
             // counts would otherwise have the bad place.
-            self.commit(Origin::Background).await?;
+            self.durable.commit(Origin::Background).await?;
         }
         {
-            let mut state = self.state.borrow_mut();
+            let mut state = self.store.state.borrow_mut();
             // A copy in progress, or not settled yet, does not count against the new mark.
             state.disturb(extent);
-            state.behind.mark_behind(span, self.shape.bytes_of(extent));
+            state.behind.mark_behind(span, self.store.shape.bytes_of(extent));
         }
-        self.record_behind(span).await?;
-        self.commit(Origin::Background).await
+        self.durable.record_behind(span).await?;
+        self.durable.commit(Origin::Background).await
     }
 }

@@ -4,8 +4,8 @@
 //! the reply, the journal records a copy that missed the write as behind. If a read fails on one copy, the
 //! other copy answers, and the bad place is rewritten.
 
-use crate::core::Core;
-use crate::devices::{Deadline, Member};
+use crate::core::{Extents, Store, Upkeep};
+use crate::devices::Deadline;
 use crate::map::Other;
 use crate::planted::{Bug, planted};
 use crate::shape::{Piece, Shape};
@@ -45,7 +45,313 @@ impl Timing {
     }
 }
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Upkeep<R, D> {
+    /// Writes a piece to the required copies; `None` stands for zeros. The caller holds the extent's
+    /// exclusive lock, or the shared lock and the range's lock. Returns the new entry: a home that could not
+    /// be written is now the second copy.
+    pub async fn write_required(
+        self: &Rc<Self>,
+        piece: &Piece,
+        entry: Entry,
+        from: Option<&Buf>,
+        origin: Origin,
+        timing: Timing,
+    ) -> Result<Entry> {
+        let &Piece { extent, ref range } = piece;
+        if entry.second == SlotNumber::NONE {
+            self.extents.write_slot(entry.home, range, from, entry.valid, origin).await?;
+            // A new extent is in no map yet, so its device may have been excluded meanwhile.
+            return match self.store.shape.copies > 1 && !self.store.locate(entry.home).0.is_current() {
+                true => Err(none_there(extent)),
+                false => Ok(entry),
+            };
+        }
+        let span = self.store.shape.span_of(extent);
+        let is_move_pending = || self.store.state.borrow().is_move_pending(extent);
+        let entry = match self.extents.active_epochs().is_some() && is_move_pending() {
+            true => self.extents.complete_move(extent, entry, origin).await?,
+            false => entry,
+        };
+        let both_current =
+            || [entry.home, entry.second].into_iter().all(|slot| self.store.locate(slot).0.is_current());
+        let keeps_epochs = self.extents.active_epochs().is_some() && both_current();
+        // Range in whole blocks that the second copy gets later.
+        let deferred = match timing {
+            _ if keeps_epochs => {
+                let changed = self.store.shape.changed_by(piece, entry.valid);
+                self.extents.note_change(&changed).await?;
+                self.extents.begin_behind(span, changed.clone());
+                Some(changed)
+            }
+            // While a move is pending, a failure of the former home's device makes the second copy current:
+            // the second copy must have the write.
+            Timing::Later(most) if both_current() && !is_move_pending() => {
+                let changed = self.store.shape.changed_by(piece, entry.valid);
+                let mut state = self.store.state.borrow_mut();
+                let begun = state.behind.begin_deferred_write(span, changed.clone(), most);
+                if begun {
+                    state.behind.decided_by_write(self.store.shape.written_by(piece, entry.valid));
+                }
+                begun.then_some(changed)
+            }
+            Timing::Later(_) | Timing::Now => None,
+        };
+        let later = deferred.is_some();
+        let begun = async {
+            if later {
+                self.durable.record_behind(span).await?;
+            }
+            self.durable.intend(span).await
+        };
+        if let Err(error) = begun.await {
+            // With epochs, a later epoch brings the range in any case.
+            if let Some(changed) = deferred.filter(|_| !keeps_epochs) {
+                self.store.state.borrow_mut().behind.cancel_deferred_write(span, &changed);
+            }
+            return Err(error);
+        }
+        let forgotten = |slot: SlotNumber| slot == entry.second && planted(Bug::SecondCopyNotWritten);
+        let wanted = |slot: SlotNumber| {
+            self.store.locate(slot).0.is_written() && !(later && slot == entry.second) && !forgotten(slot)
+        };
+        let slots = [entry.home, entry.second].into_iter().filter(|&slot| wanted(slot));
+        let deadline = if both_current() { Deadline::Copied } else { Deadline::Only };
+        let writes = slots.map(async |slot| {
+            (slot, self.extents.write_slot_by(slot, range, from, entry.valid, origin, deadline).await)
+        });
+        let mut results = join_all(writes).await;
+        if later && self.store.is_second_needed(piece, &entry, &results) {
+            let written = async {
+                self.extents.leave_home(&entry, &results, keeps_epochs).await?;
+                self.extents
+                    .write_slot_by(entry.second, range, from, entry.valid, origin, Deadline::Only)
+                    .await
+            };
+            results.push((entry.second, written.await));
+        }
+        let mut settled = self.store.settle(piece, entry, &results);
+        if let Ok(now) = &settled
+            && now.home == entry.second
+            && self.store.state.borrow().behind.lacks_flushed(extent)
+        {
+            // The write brings the second copy the bytes that it lacked. A flush makes them durable before
+            // the second copy replaces the home.
+            let (member, device) = (self.store.locate(now.home).0, self.store.device_of(now.home));
+            settled = match member.flush(&self.rt).await {
+                Ok(_) => self.store.settle(piece, entry, &results),
+                Err(error) => {
+                    let error = Error::io(
+                        format_args!("{} could not flush", self.store.member(device).describe()),
+                        &error,
+                    );
+                    self.durable.lose(device, error.clone()).and(Err(error))
+                }
+            };
+        }
+        let missed = !later && results.len() < 2 && !planted(Bug::SecondCopyNotWritten)
+            || results.iter().any(|(_, result)| result.is_err());
+        let exchanged = {
+            let mut state = self.store.state.borrow_mut();
+            let known = state.map.get(extent);
+            let exchanged =
+                settled.as_ref().is_ok_and(|now| known.home == now.second && known.second == now.home);
+            if let (true, Ok(now)) = (exchanged, &settled) {
+                state.set_extent(extent, Entry { home: now.home, second: now.second, ..known });
+                state.note_exchange(extent);
+            }
+            let lacks = || self.store.shape.changed_by(piece, entry.valid);
+            deferred.into_iter().for_each(|changed| state.behind.end_deferred_write(changed));
+            state.behind.end_write(span, missed.then(lacks), self.rt.now());
+            if missed {
+                state.behind.decided_by_write(self.store.shape.written_by(piece, entry.valid));
+            }
+            exchanged
+        };
+        if later {
+            self.note_behind();
+        }
+        let settled = match settled {
+            Ok(settled) => settled,
+            Err(error) => {
+                if missed && both_current() {
+                    // A guest may have waited for the write: its reads must come from a single copy.
+                    self.durable.record_behind(span).await?;
+                }
+                return Err(error);
+            }
+        };
+        if exchanged {
+            self.store.forget_undecided_extras(&self.policy, extent);
+            self.guests.cache.borrow_mut().remove(extent);
+            // The commit comes before the journal says *behind*: after a crash in between, the stale copy
+            // would count.
+            self.durable.commit(origin).await?;
+        }
+        if missed && both_current() && !planted(Bug::MissedWriteUnrecorded) {
+            self.durable.record_behind(span).await?;
+        }
+        self.extents.lose_beyond_bound(entry.second, &results, timing)?;
+        // The state of a device that is not current covers its missed writes.
+        self.durable.record_states().await?;
+        // A device may have been excluded meanwhile; the exclusion does not know of a new extent in no map.
+        self.store.settle(piece, settled, &results)
+    }
+}
+
+impl<R: Runtime, D: Device> Extents<R, D> {
+    /// Reads a range of an extent from a current required copy. The caller holds the extent's lock.
+    pub async fn read_required(
+        self: &Rc<Self>,
+        extent: ExtentId,
+        entry: &Entry,
+        range: Range<Bytes>,
+        into: &Buf,
+        origin: Origin,
+    ) -> Result<()> {
+        let is_any_lost = || self.store.shape.parts_touched(&range) & !entry.valid != 0;
+        if entry.home == SlotNumber::LOST || entry.partly_lost && is_any_lost() {
+            return Err(lost(&self.store.shape, extent));
+        }
+        let copies = self.store.copies_of(extent, entry);
+        let Other::Equal(other) = copies.other else {
+            return self.read_current(extent, &copies, range, into, origin).await;
+        };
+        let (mut first, mut next) = self.rank(copies.current, other, origin);
+        if self.store.check_kept(extent, first, &range).is_err()
+            || self.store.lacks_beside(extent, first, next)
+        {
+            self.store.check_kept(extent, next, &range)?;
+            (first, next) = (next, first);
+        }
+        match self.read_slot_copied(first, range.clone(), into, origin).await {
+            // Checked again, as in `read_kept`.
+            Ok(()) => self.store.check_kept(extent, first, &range),
+            Err(error) if self.store.lacks_beside(extent, next, first) => Err(error),
+            Err(_) => {
+                self.read_kept(extent, next, range.clone(), into, origin).await?;
+                // If the device is late, the place need not be bad.
+                if !self.store.locate(first).0.is_late() {
+                    self.repair_later(extent, first, range);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Reads a range from one copy. The copy must be proved before and after the read: a flush may fail
+    /// meanwhile.
+    pub(super) async fn read_kept(
+        self: &Rc<Self>,
+        extent: ExtentId,
+        slot: SlotNumber,
+        range: Range<Bytes>,
+        into: &Buf,
+        origin: Origin,
+    ) -> Result<()> {
+        self.store.check_kept(extent, slot, &range)?;
+        self.read_slot(slot, range.clone(), into, origin).await?;
+        self.store.check_kept(extent, slot, &range)
+    }
+
+    /// Reads a range of an extent about to move, from the current copy alone: if its device turns out to have
+    /// lost writes, the source is known. A bad place is rewritten from the other copy for a later move. The
+    /// bytes stay on the device's node. The range must be aligned to parts.
+    pub async fn read_to_move(
+        self: &Rc<Self>,
+        extent: ExtentId,
+        entry: &Entry,
+        range: Range<Bytes>,
+        into: &Buf,
+    ) -> Result<()> {
+        let Copies { current, other } = self.store.copies_of(extent, entry);
+        self.store.check_kept(extent, current, &range)?;
+        let (member, start) = self.store.locate(current);
+        let read = self.durable.device_read_to_move(member, start + range.start, into).await;
+        if read.is_err() && matches!(other, Other::Equal(_)) && !member.is_late() {
+            self.repair_later(extent, current, range.clone());
+        }
+        read?;
+        // If a flush failed during the read, older bytes may have been read.
+        self.store.check_kept(extent, current, &range)
+    }
+
+    /// Returns the copies in the order of reads. A late device comes last. If one device is slow, the copy
+    /// with the shorter expected wait comes first; else the policy decides.
+    fn rank(&self, home: SlotNumber, second: SlotNumber, origin: Origin) -> (SlotNumber, SlotNumber) {
+        let is_late = |slot| self.store.locate(slot).0.is_late();
+        if is_late(home) != is_late(second) {
+            return if is_late(home) { (second, home) } else { (home, second) };
+        }
+        if origin != Origin::Guest {
+            return (home, second);
+        }
+        let copy = |slot, kind| CurrentCopy { device: self.store.device_of(slot), kind };
+        let mut copies = [copy(home, CopyKind::Home), copy(second, CopyKind::Second)];
+        let is_slow = |slot| self.store.locate(slot).0.is_slow();
+        let one_is_slow = is_slow(home) != is_slow(second);
+        self.with_policy(|policy, view| match one_is_slow {
+            true => view.sort_by_read_wait(&mut copies),
+            false => policy.rank_reads(&mut copies, view),
+        });
+        if copies[0].kind == CopyKind::Second { (second, home) } else { (home, second) }
+    }
+
+    /// True if a copy is expected to answer later than the home because the copy's device is slow.
+    pub fn answers_later(&self, slot: SlotNumber, home: SlotNumber) -> bool {
+        if !self.store.locate(slot).0.is_slow() || matches!(home, SlotNumber::NONE | SlotNumber::LOST) {
+            return false;
+        }
+        let (device, other) = (self.store.device_of(slot), self.store.device_of(home));
+        let wait = |view: &View, of: DeviceId| view.devices[of.index()].expected_read_wait();
+        self.with_policy(|_, view| wait(view, other) < wait(view, device))
+    }
+
+    /// Commits the pending move of a home before the second copy misses a write. Returns the new entry: the
+    /// copies are exchanged if the device that the home left has failed.
+    async fn complete_move(&self, extent: ExtentId, entry: Entry, origin: Origin) -> Result<Entry> {
+        self.durable.commit(origin).await?;
+        let now = self.store.state.borrow().map.get(extent);
+        let is_exchanged = (now.home, now.second) == (entry.second, entry.home);
+        Ok(if is_exchanged { Entry { home: now.home, second: now.second, ..entry } } else { entry })
+    }
+
+    /// Excludes the device of a second copy that could not be written although the bound on stale bytes was
+    /// reached. So the bound holds for all copies that count, and the policy's rule for a lacking device
+    /// applies.
+    fn lose_beyond_bound(
+        &self,
+        second: SlotNumber,
+        results: &[(SlotNumber, Result<()>)],
+        timing: Timing,
+    ) -> Result<()> {
+        let Timing::Later(most) = timing else { return Ok(()) };
+        let failed =
+            results.iter().find(|(slot, _)| *slot == second).and_then(|(_, result)| result.as_ref().err());
+        match failed {
+            Some(error) if self.store.state.borrow().behind.lacking() > most => {
+                self.durable.lose(self.store.device_of(second), error.clone())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Shape {
+    /// Range of the volume that a write changes on a device, padding included.
+    fn written_by(&self, piece: &Piece, valid: u16) -> Range<Bytes> {
+        self.bytes_of_piece(&self.padded(piece, valid))
+    }
+
+    /// Range of the volume that a write changes, in whole blocks.
+    fn changed_by(&self, piece: &Piece, valid: u16) -> Range<Bytes> {
+        let (written, block) = (self.written_by(piece, valid), self.block_size);
+        let is_short = planted(Bug::BehindRangeShort) && written.end.align_down(block) > written.start;
+        let end = if is_short { written.end.align_down(block) } else { written.end.align_up(block) };
+        written.start.align_down(block)..end
+    }
+}
+
+impl<D: Device> Store<D> {
     /// Returns the current copy of an extent and the state of the other. If only the second copy's device is
     /// current, the second copy is current; else the home is. If both devices are current, the second copy
     /// equals the home unless the extent is behind. A deferred write in flight makes no copy stale.
@@ -66,58 +372,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
             (false, true) => Copies { current: second, other: behind(home, first.is_written()) },
             (_, false) => Copies { current: home, other: behind(second, last.is_written()) },
         }
-    }
-
-    /// Reads a range of an extent from a current required copy. The caller holds the extent's lock.
-    pub async fn read_required(
-        self: &Rc<Self>,
-        extent: ExtentId,
-        entry: &Entry,
-        range: Range<Bytes>,
-        into: &Buf,
-        origin: Origin,
-    ) -> Result<()> {
-        let is_any_lost = || self.shape.parts_touched(&range) & !entry.valid != 0;
-        if entry.home == SlotNumber::LOST || entry.partly_lost && is_any_lost() {
-            return Err(lost(&self.shape, extent));
-        }
-        let copies = self.copies_of(extent, entry);
-        let Other::Equal(other) = copies.other else {
-            return self.read_current(extent, &copies, range, into, origin).await;
-        };
-        let (mut first, mut next) = self.rank(copies.current, other, origin);
-        if self.check_kept(extent, first, &range).is_err() || self.lacks_beside(extent, first, next) {
-            self.check_kept(extent, next, &range)?;
-            (first, next) = (next, first);
-        }
-        match self.read_slot_copied(first, range.clone(), into, origin).await {
-            // Checked again, as in `read_kept`.
-            Ok(()) => self.check_kept(extent, first, &range),
-            Err(error) if self.lacks_beside(extent, next, first) => Err(error),
-            Err(_) => {
-                self.read_kept(extent, next, range.clone(), into, origin).await?;
-                // If the device is late, the place need not be bad.
-                if !self.locate(first).0.is_late() {
-                    self.repair_later(extent, first, range);
-                }
-                Ok(())
-            }
-        }
-    }
-
-    /// Reads a range from one copy. The copy must be proved before and after the read: a flush may fail
-    /// meanwhile.
-    pub(super) async fn read_kept(
-        self: &Rc<Self>,
-        extent: ExtentId,
-        slot: SlotNumber,
-        range: Range<Bytes>,
-        into: &Buf,
-        origin: Origin,
-    ) -> Result<()> {
-        self.check_kept(extent, slot, &range)?;
-        self.read_slot(slot, range.clone(), into, origin).await?;
-        self.check_kept(extent, slot, &range)
     }
 
     /// Returns an error if a failed flush may have lost the bytes of a range. Not proved on a device with a
@@ -141,7 +395,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if is_named && durable.valid & parts == parts && is_newest {
             Ok(())
         } else {
-            Err(self.unproved(extent, member))
+            Err(member.error_of_unproved(extent))
         }
     }
 
@@ -152,258 +406,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
             && self.locate(slot).0.has_lost_writes()
             && !self.locate(other).0.has_lost_writes()
             && self.state.borrow().behind.durable(self.shape.span_of(extent)) != Difference::None
-    }
-
-    /// Error of a range whose bytes on a device may belong to another extent.
-    #[cold]
-    pub(super) fn unproved(&self, extent: ExtentId, member: &Member<D>) -> Error {
-        let text = format!(
-            "{} lost writes when a flush failed, perhaps also writes to {extent:?}: stop and start the volume, which then reads as at its last \
-             successful flush",
-            self.describe(member.id)
-        );
-        Error::new(ErrorKind::Io, text)
-    }
-
-    /// Reads a range of an extent about to move, from the current copy alone: if its device turns out to have
-    /// lost writes, the source is known. A bad place is rewritten from the other copy for a later move. The
-    /// bytes stay on the device's node. The range must be aligned to parts.
-    pub async fn read_to_move(
-        self: &Rc<Self>,
-        extent: ExtentId,
-        entry: &Entry,
-        range: Range<Bytes>,
-        into: &Buf,
-    ) -> Result<()> {
-        let Copies { current, other } = self.copies_of(extent, entry);
-        self.check_kept(extent, current, &range)?;
-        let (member, start) = self.locate(current);
-        let read = self.device_read_to_move(member, start + range.start, into).await;
-        if read.is_err() && matches!(other, Other::Equal(_)) && !member.is_late() {
-            self.repair_later(extent, current, range.clone());
-        }
-        read?;
-        // If a flush failed during the read, older bytes may have been read.
-        self.check_kept(extent, current, &range)
-    }
-
-    /// Returns the copies in the order of reads. A late device comes last. If one device is slow, the copy
-    /// with the shorter expected wait comes first; else the policy decides.
-    fn rank(&self, home: SlotNumber, second: SlotNumber, origin: Origin) -> (SlotNumber, SlotNumber) {
-        let is_late = |slot| self.locate(slot).0.is_late();
-        if is_late(home) != is_late(second) {
-            return if is_late(home) { (second, home) } else { (home, second) };
-        }
-        if origin != Origin::Guest {
-            return (home, second);
-        }
-        let copy = |slot, kind| CurrentCopy { device: self.device_of(slot), kind };
-        let mut copies = [copy(home, CopyKind::Home), copy(second, CopyKind::Second)];
-        let is_slow = |slot| self.locate(slot).0.is_slow();
-        let one_is_slow = is_slow(home) != is_slow(second);
-        self.with_policy(|policy, view| match one_is_slow {
-            true => view.sort_by_read_wait(&mut copies),
-            false => policy.rank_reads(&mut copies, view),
-        });
-        if copies[0].kind == CopyKind::Second { (second, home) } else { (home, second) }
-    }
-
-    /// True if a copy is expected to answer later than the home because the copy's device is slow.
-    pub fn answers_later(&self, slot: SlotNumber, home: SlotNumber) -> bool {
-        if !self.locate(slot).0.is_slow() || matches!(home, SlotNumber::NONE | SlotNumber::LOST) {
-            return false;
-        }
-        let (device, other) = (self.device_of(slot), self.device_of(home));
-        let wait = |view: &View, of: DeviceId| view.devices[of.index()].expected_read_wait();
-        self.with_policy(|_, view| wait(view, other) < wait(view, device))
-    }
-
-    /// Writes a piece to the required copies; `None` stands for zeros. The caller holds the extent's
-    /// exclusive lock, or the shared lock and the range's lock. Returns the new entry: a home that could not
-    /// be written is now the second copy.
-    pub async fn write_required(
-        self: &Rc<Self>,
-        piece: &Piece,
-        entry: Entry,
-        from: Option<&Buf>,
-        origin: Origin,
-        timing: Timing,
-    ) -> Result<Entry> {
-        let &Piece { extent, ref range } = piece;
-        if entry.second == SlotNumber::NONE {
-            self.write_slot(entry.home, range, from, entry.valid, origin).await?;
-            // A new extent is in no map yet, so its device may have been excluded meanwhile.
-            return match self.shape.copies > 1 && !self.locate(entry.home).0.is_current() {
-                true => Err(none_there(extent)),
-                false => Ok(entry),
-            };
-        }
-        let span = self.shape.span_of(extent);
-        let is_move_pending = || self.state.borrow().is_move_pending(extent);
-        let entry = match self.active_epochs().is_some() && is_move_pending() {
-            true => self.complete_move(extent, entry, origin).await?,
-            false => entry,
-        };
-        let both_current =
-            || [entry.home, entry.second].into_iter().all(|slot| self.locate(slot).0.is_current());
-        let keeps_epochs = self.active_epochs().is_some() && both_current();
-        // Range in whole blocks that the second copy gets later.
-        let deferred = match timing {
-            _ if keeps_epochs => {
-                let changed = self.changed_by(piece, entry.valid);
-                self.note_change(&changed).await?;
-                self.begin_behind(span, changed.clone());
-                Some(changed)
-            }
-            // While a move is pending, a failure of the former home's device makes the second copy current:
-            // the second copy must have the write.
-            Timing::Later(most) if both_current() && !is_move_pending() => {
-                let changed = self.changed_by(piece, entry.valid);
-                let mut state = self.state.borrow_mut();
-                let begun = state.behind.begin_deferred_write(span, changed.clone(), most);
-                if begun {
-                    state.behind.decided_by_write(self.written_by(piece, entry.valid));
-                }
-                begun.then_some(changed)
-            }
-            Timing::Later(_) | Timing::Now => None,
-        };
-        let later = deferred.is_some();
-        let begun = async {
-            if later {
-                self.record_behind(span).await?;
-            }
-            self.intend(span).await
-        };
-        if let Err(error) = begun.await {
-            // With epochs, a later epoch brings the range in any case.
-            if let Some(changed) = deferred.filter(|_| !keeps_epochs) {
-                self.state.borrow_mut().behind.cancel_deferred_write(span, &changed);
-            }
-            return Err(error);
-        }
-        let forgotten = |slot: SlotNumber| slot == entry.second && planted(Bug::SecondCopyNotWritten);
-        let wanted = |slot: SlotNumber| {
-            self.locate(slot).0.is_written() && !(later && slot == entry.second) && !forgotten(slot)
-        };
-        let slots = [entry.home, entry.second].into_iter().filter(|&slot| wanted(slot));
-        let deadline = if both_current() { Deadline::Copied } else { Deadline::Only };
-        let writes = slots.map(async |slot| {
-            (slot, self.write_slot_by(slot, range, from, entry.valid, origin, deadline).await)
-        });
-        let mut results = join_all(writes).await;
-        if later && self.is_second_needed(piece, &entry, &results) {
-            let written = async {
-                self.leave_home(&entry, &results, keeps_epochs).await?;
-                self.write_slot_by(entry.second, range, from, entry.valid, origin, Deadline::Only).await
-            };
-            results.push((entry.second, written.await));
-        }
-        let mut settled = self.settle(piece, entry, &results);
-        if let Ok(now) = &settled
-            && now.home == entry.second
-            && self.state.borrow().behind.lacks_flushed(extent)
-        {
-            // The write brings the second copy the bytes that it lacked. A flush makes them durable before
-            // the second copy replaces the home.
-            let (member, device) = (self.locate(now.home).0, self.device_of(now.home));
-            settled = match member.flush(&self.rt).await {
-                Ok(_) => self.settle(piece, entry, &results),
-                Err(error) => {
-                    let error = Error::io(format_args!("{} could not flush", self.describe(device)), &error);
-                    self.lose(device, error.clone()).and(Err(error))
-                }
-            };
-        }
-        let missed = !later && results.len() < 2 && !planted(Bug::SecondCopyNotWritten)
-            || results.iter().any(|(_, result)| result.is_err());
-        let exchanged = {
-            let mut state = self.state.borrow_mut();
-            let known = state.map.get(extent);
-            let exchanged =
-                settled.as_ref().is_ok_and(|now| known.home == now.second && known.second == now.home);
-            if let (true, Ok(now)) = (exchanged, &settled) {
-                state.set_extent(extent, Entry { home: now.home, second: now.second, ..known });
-                state.note_exchange(extent);
-            }
-            let lacks = || self.changed_by(piece, entry.valid);
-            deferred.into_iter().for_each(|changed| state.behind.end_deferred_write(changed));
-            state.behind.end_write(span, missed.then(lacks), self.rt.now());
-            if missed {
-                state.behind.decided_by_write(self.written_by(piece, entry.valid));
-            }
-            exchanged
-        };
-        if later {
-            self.note_behind();
-        }
-        let settled = match settled {
-            Ok(settled) => settled,
-            Err(error) => {
-                if missed && both_current() {
-                    // A guest may have waited for the write: its reads must come from a single copy.
-                    self.record_behind(span).await?;
-                }
-                return Err(error);
-            }
-        };
-        if exchanged {
-            self.forget_undecided_extras(extent);
-            self.guests.cache.borrow_mut().remove(extent);
-            // The commit comes before the journal says *behind*: after a crash in between, the stale copy
-            // would count.
-            self.commit(origin).await?;
-        }
-        if missed && both_current() && !planted(Bug::MissedWriteUnrecorded) {
-            self.record_behind(span).await?;
-        }
-        self.lose_beyond_bound(entry.second, &results, timing)?;
-        // The state of a device that is not current covers its missed writes.
-        self.record_states().await?;
-        // A device may have been excluded meanwhile; the exclusion does not know of a new extent in no map.
-        self.settle(piece, settled, &results)
-    }
-
-    /// Commits the pending move of a home before the second copy misses a write. Returns the new entry: the
-    /// copies are exchanged if the device that the home left has failed.
-    async fn complete_move(&self, extent: ExtentId, entry: Entry, origin: Origin) -> Result<Entry> {
-        self.commit(origin).await?;
-        let now = self.state.borrow().map.get(extent);
-        let is_exchanged = (now.home, now.second) == (entry.second, entry.home);
-        Ok(if is_exchanged { Entry { home: now.home, second: now.second, ..entry } } else { entry })
-    }
-
-    /// Excludes the device of a second copy that could not be written although the bound on stale bytes was
-    /// reached. So the bound holds for all copies that count, and the policy's rule for a lacking device
-    /// applies.
-    fn lose_beyond_bound(
-        &self,
-        second: SlotNumber,
-        results: &[(SlotNumber, Result<()>)],
-        timing: Timing,
-    ) -> Result<()> {
-        let Timing::Later(most) = timing else { return Ok(()) };
-        let failed =
-            results.iter().find(|(slot, _)| *slot == second).and_then(|(_, result)| result.as_ref().err());
-        match failed {
-            Some(error) if self.state.borrow().behind.lacking() > most => {
-                self.lose(self.device_of(second), error.clone())
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Range of the volume that a write changes on a device, padding included.
-    fn written_by(&self, piece: &Piece, valid: u16) -> Range<Bytes> {
-        self.shape.bytes_of_piece(&self.padded(piece, valid))
-    }
-
-    /// Range of the volume that a write changes, in whole blocks.
-    fn changed_by(&self, piece: &Piece, valid: u16) -> Range<Bytes> {
-        let (written, block) = (self.written_by(piece, valid), self.shape.block_size);
-        let is_short = planted(Bug::BehindRangeShort) && written.end.align_down(block) > written.start;
-        let end = if is_short { written.end.align_down(block) } else { written.end.align_up(block) };
-        written.start.align_down(block)..end
     }
 
     /// Returns the entry after a write to both copies; an error if no current copy has the write.

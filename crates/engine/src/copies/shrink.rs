@@ -6,15 +6,16 @@
 //! once. The choice of slots ignores how often blocks are used: blocks of all ages lie side by side, and
 //! blocks in use soon return.
 //!
-//! The cache takes no new blocks meanwhile ([`Core::take_blocks`]): otherwise the slots would never be empty.
+//! The cache takes no new blocks meanwhile ([`Extents::take_blocks`]): otherwise the slots would never be
+//! empty.
 
 use crate::Result;
 use crate::copies::Mover;
-use crate::core::Core;
+use crate::core::{InCharge, Store, Upkeep};
 use crate::planted::{Bug, planted};
 use braid_base::{BlockId, DeviceId, Nanos};
-use braid_policy::Origin;
-use braid_runtime::{Device, Mode, Runtime};
+use braid_policy::{Homes, Origin, Policy};
+use braid_runtime::{Device, Runtime};
 use std::rc::Rc;
 
 /// Extent slots emptied together: some thousand blocks at the usual size.
@@ -22,27 +23,54 @@ const TOGETHER: usize = 128;
 /// Pause for blocks that were in flight to a slot while the slot was emptied.
 const REST: Nanos = Nanos::from_millis(100);
 
-impl<R: Runtime, D: Device> Core<R, D> {
-    /// Number of extent slots with extra copies beyond the policy's limit.
-    pub(super) fn excess_slots(&self, device: DeviceId) -> u32 {
-        let state = self.state.borrow();
-        let allowed = self.policy.borrow().extra_slots(&state.views[device.index()]);
-        state.extras.divided(device).saturating_sub(allowed)
+impl<R: Runtime, D: Device> Upkeep<R, D> {
+    /// Replaces the policy; the policy learns which extra copies there are.
+    pub fn replace_policy(self: &Rc<Self>, policy: Box<dyn Policy>) {
+        self.moves.pace.lift();
+        self.policy.replace(policy);
+        self.store.state.borrow_mut().behind.end_deferring();
+        self.adopt_extras();
+        self.jobs.wake();
+    }
+
+    /// Tells a new policy about all extra copies. Copies beyond the policy's limit are dropped in the
+    /// background.
+    pub fn adopt_extras(self: &Rc<Self>) {
+        let (state, mut policy) = (self.store.state.borrow(), self.policy.borrow_mut());
+        for (block, _) in state.extras.all() {
+            let copy = state.extra(block).expect("a block in the table has an extra copy");
+            policy.extra_changed(block, None, Some(copy));
+        }
+        drop((state, policy));
+        self.shrink_beyond_room();
+    }
+
+    /// Starts a task that drops extra copies until no more slots hold extra copies than the policy allows.
+    pub fn shrink_beyond_room(self: &Rc<Self>) {
+        let (state, policy) = (self.store.state.borrow(), self.policy.borrow());
+        if state.views.iter().any(|view| state.extras.divided(view.id) > policy.extra_slots(view)) {
+            let core = self.clone();
+            self.jobs.begin();
+            self.rt.spawn(async move {
+                core.shrink_caches().await;
+                core.jobs.end();
+            });
+        }
     }
 
     /// Shrinks all caches to the active policy's limits, until the policy changes or the volume closes.
     pub async fn shrink_caches(self: &Rc<Self>) {
         let changes = self.policy.changes();
         let is_over = || self.jobs.are_ending() || self.policy.changes() != changes;
-        for device in self.devices.iter().map(|member| member.id).collect::<Vec<_>>() {
-            while !is_over() && self.excess_slots(device) > 0 {
+        for device in self.store.devices.iter().map(|member| member.id).collect::<Vec<_>>() {
+            while !is_over() && self.store.excess_slots(&self.policy, device) > 0 {
                 // A block that cannot be written back stays dirty in its place, and reads find the block
                 // there.
                 if self.give_up_slots(device, &is_over).await.is_err() {
                     return;
                 }
-                if self.excess_slots(device) > 0 {
-                    self.pause(self.rt.now() + REST, is_over).await;
+                if self.store.excess_slots(&self.policy, device) > 0 {
+                    self.durable.pause(self.rt.now() + REST, is_over).await;
                 }
             }
         }
@@ -50,32 +78,41 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Empties the surplus extent slots of a cache and commits.
     async fn give_up_slots(self: &Rc<Self>, device: DeviceId, is_over: &impl Fn() -> bool) -> Result<()> {
-        let mut left = self.excess_slots(device) as usize;
+        let mut left = self.store.excess_slots(&self.policy, device) as usize;
         for with_dirty in [false, true] {
             let mut group = 0;
             while left > 0 && !is_over() {
                 let most = left.min(TOGETHER);
-                let found = self.state.borrow().extras.slots_of(device, group, most, with_dirty);
+                let found = self.store.state.borrow().extras.slots_of(device, group, most, with_dirty);
                 let Some((next, slots, mut blocks)) = found else { break };
                 (group, left) = (next, left - slots);
                 blocks.sort_unstable();
                 self.drop_blocks(&blocks).await?;
             }
         }
-        self.commit(Origin::Background).await
+        self.durable.commit(Origin::Background).await
     }
 
     async fn drop_blocks(self: &Rc<Self>, blocks: &[BlockId]) -> Result<()> {
         if planted(Bug::ShrinkingDropsDirty) {
             for &block in blocks {
-                let _room = self.reserve(1).await?;
-                let extent = self.shape.range_of(block).extent;
-                let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
-                self.drop_extra(block);
+                let _room = self.durable.reserve(1).await?;
+                let extent = self.store.shape.range_of(block).extent;
+                let _guard = self.locks.exclusive(extent).await;
+                self.store.drop_extra(&self.policy, block);
             }
             return Ok(());
         }
         let demote = async |blocks: &[BlockId]| self.demote(blocks, Mover::Engine).await;
         self.in_order(blocks, Mover::Engine, demote).await.map(|_| ())
+    }
+}
+
+impl<D: Device> Store<D> {
+    /// Number of extent slots with extra copies beyond the policy's limit.
+    pub(super) fn excess_slots(&self, policy: &InCharge, device: DeviceId) -> u32 {
+        let state = self.state.borrow();
+        let allowed = policy.borrow().extra_slots(&state.views[device.index()]);
+        state.extras.divided(device).saturating_sub(allowed)
     }
 }

@@ -1,7 +1,7 @@
 //! Reads and writes of ranges of slots, with any alignment on the device and in memory.
 
-use crate::core::Core;
-use crate::devices::{Deadline, Member};
+use crate::core::Extents;
+use crate::devices::{Deadline, LARGEST_BUFFER, Member};
 use crate::planted::{Bug, planted};
 use crate::shape::{Piece, Shape};
 use crate::{Error, ErrorKind, Result};
@@ -17,7 +17,7 @@ impl Shape {
     }
 }
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Extents<R, D> {
     /// Reads a range of a slot without another copy. After an error a late device may still fill `into`, so
     /// `into` must not be used again.
     pub async fn read_slot(
@@ -60,17 +60,17 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if let Some(buf) = arena.try_alloc(len) {
             return Ok(buf);
         }
-        let limit = self.devices.longest_silence();
-        let buf = self.within(limit, arena.alloc(len)).await;
+        let limit = self.store.devices.longest_silence();
+        let buf = self.durable.within(limit, arena.alloc(len)).await;
         buf.ok_or_else(|| {
-            let late = self.refuse_late().err();
+            let late = self.store.devices.refuse_late().err();
             late.unwrap_or_else(|| {
                 Error::new(ErrorKind::Io, format!("no buffer of {len} for {limit}: devices are slow"))
             })
         })
     }
 
-    /// Like [`Core::read_slot`], with a deadline.
+    /// Like [`Extents::read_slot`], with a deadline.
     pub async fn read_slot_by(
         &self,
         slot: SlotNumber,
@@ -79,7 +79,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         origin: Origin,
         deadline: Deadline,
     ) -> Result<()> {
-        let (member, start) = self.locate(slot);
+        let (member, start) = self.store.locate(slot);
         match self.is_recovering() {
             true => {
                 let read = self.read_applied(member, start + range.start, into, origin, deadline);
@@ -100,15 +100,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
     ) -> Result<()> {
         let align = member.alignment;
         if first.is_aligned(align) && into.len().is_aligned(align) && member.can_use(into) {
-            return self.device_read_by(member, first, into, origin, deadline).await;
+            return self.durable.device_read_by(member, first, into, origin, deadline).await;
         }
         let span = first.align_down(align)..(first + into.len()).align_up(align);
         let mut at = span.start;
         // One bounce buffer is enough, except for a read of nearly the largest buffer's length.
         while at < span.end {
-            let end = (at + self.bounce_limit()).min(span.end);
+            let end = (at + LARGEST_BUFFER).min(span.end);
             let bounce = self.buffer(&self.buffers.bounce, end - at).await?;
-            self.device_read_by(member, at, &bounce, origin, deadline).await?;
+            self.durable.device_read_by(member, at, &bounce, origin, deadline).await?;
             let wanted = at.max(first)..end.min(first + into.len());
             into.copy_from(wanted.start - first, &bounce.slice(wanted.start - at..wanted.end - at));
             at = end;
@@ -132,7 +132,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.write_slot_by(slot, range, from, valid, origin, Deadline::Only).await
     }
 
-    /// Like [`Core::write_slot`], with a deadline.
+    /// Like [`Extents::write_slot`], with a deadline.
     pub async fn write_slot_by(
         &self,
         slot: SlotNumber,
@@ -142,23 +142,25 @@ impl<R: Runtime, D: Device> Core<R, D> {
         origin: Origin,
         deadline: Deadline,
     ) -> Result<()> {
-        let (member, start) = self.locate(slot);
-        let (head, tail) =
-            (self.pad(range.start, range.start, valid), self.pad(range.end, range.end - Bytes(1), valid));
+        let (member, start) = self.store.locate(slot);
+        let (head, tail) = (
+            self.store.shape.pad(range.start, range.start, valid),
+            self.store.shape.pad(range.end, range.end - Bytes(1), valid),
+        );
         let align = member.alignment;
         let span = range.start.align_down(align).min(head.start)..range.end.align_up(align).max(tail.end);
         if let Some(from) = from.filter(|from| span == *range && member.can_use(from)) {
-            return self.device_write_by(member, start + range.start, from, origin, deadline).await;
+            return self.durable.device_write_by(member, start + range.start, from, origin, deadline).await;
         }
         let mut at = span.start;
         while at < span.end {
-            let end = (at + self.bounce_limit()).min(span.end);
+            let end = (at + LARGEST_BUFFER).min(span.end);
             let bounce = self.buffer(&self.buffers.bounce, end - at).await?;
             bounce.fill_zero();
             // The last edge comes first: `read_edge` may overwrite the start of the buffer.
             for edge in [range.end, range.start].into_iter().filter(|e| !e.is_aligned(align)) {
                 let block = edge.align_down(align);
-                if (at..end).contains(&block) && self.shape.is_valid(block, valid) {
+                if (at..end).contains(&block) && self.store.shape.is_valid(block, valid) {
                     let part = bounce.slice(block - at..block - at + align);
                     self.read_edge(member, start + block, &bounce, &part, origin, deadline).await?;
                 }
@@ -174,7 +176,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     }
                 }
             }
-            self.device_write_by(member, start + at, &bounce, origin, deadline).await?;
+            self.durable.device_write_by(member, start + at, &bounce, origin, deadline).await?;
             at = end;
         }
         Ok(())
@@ -192,18 +194,20 @@ impl<R: Runtime, D: Device> Core<R, D> {
         deadline: Deadline,
     ) -> Result<()> {
         if member.can_use(place) {
-            return self.device_read_by(member, at, place, origin, deadline).await;
+            return self.durable.device_read_by(member, at, place, origin, deadline).await;
         }
         let first = all.slice(Bytes::ZERO..place.len());
-        self.device_read_by(member, at, &first, origin, deadline).await?;
+        self.durable.device_read_by(member, at, &first, origin, deadline).await?;
         place.copy_from(Bytes::ZERO, &first);
         first.fill_zero();
         Ok(())
     }
+}
 
+impl Shape {
     /// Returns the part of an extent that a write to a piece changes: parts that are not valid become zero
     /// around the piece.
-    pub fn padded(&self, piece: &Piece, valid: u16) -> Piece {
+    pub(crate) fn padded(&self, piece: &Piece, valid: u16) -> Piece {
         let Range { start, end } = piece.range;
         let (head, tail) = (self.pad(start, start, valid), self.pad(end, end - Bytes(1), valid));
         Piece { extent: piece.extent, range: start.min(head.start)..end.max(tail.end) }
@@ -212,15 +216,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Returns the range to be zeroed at an edge: the part with `inside` if the part is not valid, else an
     /// empty range.
     fn pad(&self, edge: Bytes, inside: Bytes, valid: u16) -> Range<Bytes> {
-        if self.shape.is_valid(inside, valid) || planted(Bug::PaddingForgotten) {
+        if self.is_valid(inside, valid) || planted(Bug::PaddingForgotten) {
             return edge..edge;
         }
-        let part = inside.align_down(self.shape.part_size);
-        part..part + self.shape.part_size
-    }
-
-    /// Length of the largest bounce buffer.
-    pub fn bounce_limit(&self) -> Bytes {
-        Arena::LARGEST
+        let part = inside.align_down(self.part_size);
+        part..part + self.part_size
     }
 }

@@ -26,14 +26,14 @@
 //! `Slow` counts as current, so nothing depends on the state: the next write of the superblocks records the
 //! change.
 
-use crate::core::Core;
+use crate::Error;
+use crate::core::Durable;
 use crate::devices::{Deadline, Devices, LARGEST_ALIGNMENT, Member, TICK, Watch, finish_abandoned, within};
-use crate::{Error, ErrorKind};
 use braid_base::{Bytes, DeviceId, ExtentId, Nanos};
 use braid_format::layout::superblock_offsets;
 use braid_format::superblock::DeviceState;
 use braid_policy::Origin;
-use braid_runtime::{Arena, Device, LockGuard, Mode, Runtime};
+use braid_runtime::{Arena, Device, LockGuard, Runtime};
 use std::io;
 use std::rc::Rc;
 
@@ -48,29 +48,30 @@ impl<D: Device> Devices<D> {
     }
 }
 
-impl<R: Runtime, D: Device> Core<R, D> {
-    /// Starts the watchdog, until [`Core::end_watch`].
+impl<R: Runtime, D: Device> Durable<R, D> {
+    /// Starts the watchdog, until [`Durable::end_watch`].
     pub fn start_watch(self: &Rc<Self>) {
         let core = self.clone();
         self.rt.spawn(async move {
-            while core.devices.watch.get() == Watch::Runs {
-                let ends = core.jobs.wait_for(|| (core.devices.watch.get() != Watch::Runs).then_some(()));
+            while core.store.devices.watch.get() == Watch::Runs {
+                let ends =
+                    core.jobs.wait_for(|| (core.store.devices.watch.get() != Watch::Runs).then_some(()));
                 core.within(TICK, ends).await;
-                core.devices.iter().for_each(|member| member.requests.tick());
-                core.devices.iter().for_each(|member| core.look_at(member));
+                core.store.devices.iter().for_each(|member| member.requests.tick());
+                core.store.devices.iter().for_each(|member| core.look_at(member));
                 let now = core.rt.now();
-                core.reopen_full(|member| member.full_until.get().is_some_and(|until| until <= now));
+                core.store.reopen_full(|member| member.full_until.get().is_some_and(|until| until <= now));
             }
-            core.devices.watch.set(Watch::Ended);
+            core.store.devices.watch.set(Watch::Ended);
             core.jobs.wake();
         });
     }
 
     /// Ends the watchdog. Tasks keep waiting for late requests.
     pub async fn end_watch(&self) {
-        self.devices.watch.set(Watch::Ending);
+        self.store.devices.watch.set(Watch::Ending);
         self.jobs.wake();
-        self.jobs.wait_for(|| (self.devices.watch.get() == Watch::Ended).then_some(())).await;
+        self.jobs.wait_for(|| (self.store.devices.watch.get() == Watch::Ended).then_some(())).await;
     }
 
     fn look_at(self: &Rc<Self>, member: &Member<D>) {
@@ -79,7 +80,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             requests.expire_discards();
         }
         finish_abandoned(&self.rt, member);
-        let others = || self.devices.iter().filter(|other| other.id != member.id && other.is_current());
+        let others = || self.store.devices.iter().filter(|other| other.id != member.id && other.is_current());
         let is_silent = requests.is_silent();
         let since = if is_silent { requests.late_since() } else { requests.waits_since() };
         let answers = |other: &&Member<D>| other.requests.has_answered_after(since);
@@ -87,14 +88,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if requests.is_conspicuous() || is_silent {
             others().filter(|other| !answers(other)).for_each(|other| self.ask_for_sign(other));
         }
-        if !D::ALWAYS_ANSWERS && self.shape.copies > 1 && member.is_written() && requests.is_quiet() {
+        if !D::ALWAYS_ANSWERS && self.store.shape.copies > 1 && member.is_written() && requests.is_quiet() {
             self.ask_quiet(member);
         }
         if member.is_slow() && member.speed.is_idle() {
             self.ask_for_speed(member);
         }
         if member.speed.tick(requests.repair_seconds()) {
-            self.tell_speed(member);
+            self.store.devices.tell_speed(member);
         }
         if !requests.is_stuck() {
             self.clear_slow(member);
@@ -106,18 +107,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
             requests.expire(others_answer);
             if requests.is_stuck_beyond_repair() && member.set_slow() {
                 let limit = Deadline::BRIEFEST + member.repair_time();
-                let device = self.describe(member.id);
+                let device = member.describe();
                 tracing::warn!(%device, "device is slow: a request waits for more than {limit}");
             }
-        }
-    }
-
-    /// Marks and reports a device that has become slow, after a change of its speed.
-    fn tell_speed(&self, member: &Member<D>) {
-        if let Some(times) = member.speed.times_slower() {
-            member.set_slow();
-            let device = self.describe(member.id);
-            tracing::warn!(%device, "device is slow: requests take {times:.0} times as long as before");
         }
     }
 
@@ -126,7 +118,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     fn ask_for_speed(self: &Rc<Self>, member: &Member<D>) {
         let (core, device) = (self.clone(), member.id);
         self.rt.spawn(async move {
-            let (member, len) = (core.member(device), LARGEST_ALIGNMENT);
+            let (member, len) = (core.store.member(device), LARGEST_ALIGNMENT);
             let into = Arena::new(len).alloc(len).await;
             let places = (member.entry.size.0 / len.0).max(1);
             let at = len * (core.rt.now().0.wrapping_mul(SCATTER) % places);
@@ -137,16 +129,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Sends a small read to a device without requests, for a sign of life.
     fn ask_for_sign(self: &Rc<Self>, member: &Member<D>) {
-        let can_give_up = self.shape.copies > 1 || self.devices.superblock().adopted().is_some();
+        let can_give_up = self.store.shape.copies > 1 || self.store.devices.superblock().adopted().is_some();
         if D::ALWAYS_ANSWERS || !can_give_up || member.requests.is_awaited() {
             return;
         }
         let (core, device) = (self.clone(), member.id);
         self.rt.spawn(async move {
-            let len = core.member(device).alignment;
+            let len = core.store.member(device).alignment;
             let into = Arena::new(len).alloc(len).await;
             // Only the answer counts, not the bytes.
-            let _answer = core.member(device).read(Bytes::ZERO, &into, Deadline::Copied).await;
+            let _answer = core.store.member(device).read(Bytes::ZERO, &into, Deadline::Copied).await;
         });
     }
 
@@ -156,16 +148,17 @@ impl<R: Runtime, D: Device> Core<R, D> {
         member.requests.note_sign();
         let (core, device) = (self.clone(), member.id);
         self.rt.spawn(async move {
-            let Some(error) = core.error_of_quiet(device).await else { return };
-            let others = core.devices.iter().filter(|other| other.id != device && other.is_written());
+            let Some(error) = core.store.devices.error_of_quiet(device).await else { return };
+            let others = core.store.devices.iter().filter(|other| other.id != device && other.is_written());
             for other in others {
-                if core.error_of_quiet(other.id).await.is_some() {
+                if core.store.devices.error_of_quiet(other.id).await.is_some() {
                     // A shared component may be the reason.
                     return;
                 }
             }
-            let error = Error::io(format_args!("{} cannot be read", core.describe(device)), &error);
-            core.member(device).stats.borrow_mut().last_error = Some(error.to_string());
+            let error =
+                Error::io(format_args!("{} cannot be read", core.store.member(device).describe()), &error);
+            core.store.member(device).stats.borrow_mut().last_error = Some(error.to_string());
             if core.jobs.are_ending() || !core.survives(device) {
                 return;
             }
@@ -176,10 +169,58 @@ impl<R: Runtime, D: Device> Core<R, D> {
         });
     }
 
+    /// Excludes a device without answers. Its callers continue with other devices, and wait until the
+    /// superblocks record the failure.
+    fn give_up_stuck(self: &Rc<Self>, member: &Member<D>) {
+        self.exclude(member.id, DeviceState::Failed);
+        member.requests.expire_all();
+        member.stats.borrow_mut().last_error = Some("no answer to a request in time".to_owned());
+        tracing::error!(device = %member.describe(), "device does not answer: continuing without it");
+        let core = self.clone();
+        self.jobs.begin();
+        self.rt.spawn(async move {
+            // The journal remembers a failure and fails every later flush.
+            let _told = core.record_states().await;
+            core.jobs.end();
+        });
+    }
+
+    fn clear_slow(&self, member: &Member<D>) {
+        if member.is_slow() && !member.speed.is_slow() {
+            member.set_state(DeviceState::Active);
+            tracing::info!(device = %member.describe(), "device is as fast as before again");
+        }
+    }
+
+    /// Like the function [`within`], with the volume's runtime.
+    pub async fn within<T>(&self, limit: Nanos, work: impl Future<Output = T>) -> Option<T> {
+        within(&self.rt, limit, work).await
+    }
+
+    /// Takes an extent's exclusive lock for a task that no guest waits for; `None` after `limit`. The limit
+    /// is short because new guests queue behind the waiting task, perhaps for bytes on a healthy device.
+    pub async fn lock_briefly(&self, extent: ExtentId, limit: Nanos) -> Option<LockGuard> {
+        match self.locks.try_exclusive(extent) {
+            Some(guard) => Some(guard),
+            None => self.within(limit, self.locks.exclusive(extent)).await,
+        }
+    }
+}
+
+impl<D: Device> Devices<D> {
+    /// Marks and reports a device that has become slow, after a change of its speed.
+    fn tell_speed(&self, member: &Member<D>) {
+        if let Some(times) = member.speed.times_slower() {
+            member.set_slow();
+            let device = member.describe();
+            tracing::warn!(%device, "device is slow: requests take {times:.0} times as long as before");
+        }
+    }
+
     /// Returns the last error if a device can read none of its superblock copies. Returns `None` for a device
     /// without an answer: requests have a deadline of their own.
     async fn error_of_quiet(&self, device: DeviceId) -> Option<io::Error> {
-        let member = self.member(device);
+        let member = &self[device];
         let into = Arena::new(member.alignment).alloc(member.alignment).await;
         let mut places = superblock_offsets(member.entry.size, member.entry.layout);
         if places.is_empty() {
@@ -196,58 +237,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         last
     }
 
-    /// Excludes a device without answers. Its callers continue with other devices, and wait until the
-    /// superblocks record the failure.
-    fn give_up_stuck(self: &Rc<Self>, member: &Member<D>) {
-        self.exclude(member.id, DeviceState::Failed);
-        member.requests.expire_all();
-        member.stats.borrow_mut().last_error = Some("no answer to a request in time".to_owned());
-        tracing::error!(device = %self.describe(member.id), "device does not answer: continuing without it");
-        let core = self.clone();
-        self.jobs.begin();
-        self.rt.spawn(async move {
-            // The journal remembers a failure and fails every later flush.
-            let _told = core.record_states().await;
-            core.jobs.end();
-        });
-    }
-
-    fn clear_slow(&self, member: &Member<D>) {
-        if member.is_slow() && !member.speed.is_slow() {
-            member.set_state(DeviceState::Active);
-            tracing::info!(device = %self.describe(member.id), "device is as fast as before again");
-        }
-    }
-
-    /// Like the function [`within`], with the volume's runtime.
-    pub async fn within<T>(&self, limit: Nanos, work: impl Future<Output = T>) -> Option<T> {
-        within(&self.rt, limit, work).await
-    }
-
-    /// Takes an extent's exclusive lock for a task that no guest waits for; `None` after `limit`. The limit
-    /// is short because new guests queue behind the waiting task, perhaps for bytes on a healthy device.
-    pub async fn lock_briefly(&self, extent: ExtentId, limit: Nanos) -> Option<LockGuard> {
-        let lock = Self::lock_number(extent);
-        match self.locks.try_lock(lock, Mode::Exclusive) {
-            Some(guard) => Some(guard),
-            None => self.within(limit, self.locks.lock(lock, Mode::Exclusive)).await,
-        }
-    }
-
     /// Returns an error that names a device with late requests, if there is one.
     pub fn refuse_late(&self) -> crate::Result<()> {
-        let late = self.devices.iter().find(|member| member.is_late());
-        late.map_or(Ok(()), |member| Err(self.late(member)))
-    }
-
-    /// Error of a device with late requests.
-    pub fn late(&self, member: &Member<D>) -> Error {
-        let text = format!(
-            "{} has not answered {} request(s), and may still carry them out: before the volume is served \
-             again, wait for the answers, or detach the device",
-            self.describe(member.id),
-            member.requests.late()
-        );
-        Error::new(ErrorKind::Io, text)
+        let late = self.iter().find(|member| member.is_late());
+        late.map_or(Ok(()), |member| Err(member.error_of_late()))
     }
 }

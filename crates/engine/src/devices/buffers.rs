@@ -4,6 +4,8 @@
 use braid_base::{Bytes, MIB};
 use braid_runtime::Arena;
 
+/// Length of the largest buffer.
+pub(crate) const LARGEST_BUFFER: Bytes = Arena::LARGEST;
 /// Memory for runs and write-backs in flight.
 const RUNS: Bytes = Bytes(8 << 20);
 /// Memory for bounce buffers.

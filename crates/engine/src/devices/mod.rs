@@ -4,6 +4,8 @@ mod answers;
 mod buffers;
 mod busy;
 mod deadline;
+mod described;
+mod drains;
 mod member;
 mod requests;
 mod set;
@@ -11,8 +13,9 @@ mod speed;
 mod superblocks;
 
 pub(crate) use answers::{answered, finish_abandoned, watched, within};
-pub(crate) use buffers::Buffers;
+pub(crate) use buffers::{Buffers, LARGEST_BUFFER};
 pub(crate) use deadline::{Deadline, TICK};
+pub use drains::DrainStatus;
 pub(crate) use member::{LARGEST_ALIGNMENT, Member, Timed};
 pub(crate) use set::{Devices, Watch};
 pub(crate) use superblocks::{

@@ -1,8 +1,9 @@
 //! The devices of a volume, and the content of their superblocks.
 
 use super::Member;
+use super::drains::Drains;
 use braid_base::DeviceId;
-use braid_format::superblock::{DirtyBlocks, Region, Superblock};
+use braid_format::superblock::{DeviceState, DirtyBlocks, Region, Superblock};
 use braid_runtime::{Device, Event, Semaphore};
 use std::cell::{Cell, OnceCell, Ref, RefCell};
 use std::ops::Index;
@@ -26,6 +27,7 @@ pub(crate) struct Devices<D> {
     /// Members by id. A device added while the volume serves takes the next cell.
     members: Box<[OnceCell<Member<D>>]>,
     pub(crate) superblock: RefCell<Superblock>,
+    pub(crate) drains: Drains,
     /// Metadata regions written in addition to those named by the superblocks: a metadata copy is moving
     /// there, or has just moved away.
     pub(crate) beside: RefCell<Vec<Region>>,
@@ -56,6 +58,7 @@ impl<D> Devices<D> {
         Devices {
             members: cells.chain((0..MOST_ADDED).map(|_| OnceCell::new())).collect(),
             notes_dirty_blocks: Cell::new(superblock.dirty_blocks == DirtyBlocks::Possible),
+            drains: Drains::of(&superblock),
             superblock: RefCell::new(superblock),
             beside: RefCell::default(),
             life: Semaphore::new(1),
@@ -120,6 +123,23 @@ impl<D: Device> Devices<D> {
     /// True if a resync is possible: at least two devices accept writes.
     pub fn can_resync(&self) -> bool {
         self.iter().filter(|member| member.is_written()).nth(1).is_some()
+    }
+}
+
+impl<D: Device> Devices<D> {
+    /// True if a device drains, or is lost and awaits removal.
+    pub fn is_leaving(&self, device: DeviceId) -> bool {
+        match self[device].state() {
+            DeviceState::Draining => true,
+            DeviceState::Missing | DeviceState::Failed => self.drains.is_lost(device),
+            _ => false,
+        }
+    }
+
+    /// True if a device is active without slots yet: no data lies there.
+    pub fn is_joining(&self, device: DeviceId) -> bool {
+        let is_active = matches!(self[device].state(), DeviceState::Active | DeviceState::Slow);
+        is_active && self.drains.is_changing(device)
     }
 }
 

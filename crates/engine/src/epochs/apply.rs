@@ -4,7 +4,7 @@
 
 use super::journal::{read_segments, write_state};
 use super::{EpochRegion, Epochs};
-use crate::core::Core;
+use crate::core::{Extents, Upkeep};
 use crate::devices::{Deadline, Member};
 use crate::map::Ranges;
 use crate::planted::{Bug, planted};
@@ -178,34 +178,21 @@ pub(super) async fn flush<R: Runtime, D: Device>(rt: &R, member: &Member<D>) -> 
     flushed.map(drop).map_err(|e| Error::io(format_args!("device {} could not flush", member.id), &e))
 }
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Applies the whole journal, as long as the disk is current. Changes since the last epoch are not
     /// included.
     pub(super) async fn drain_journal(self: &Rc<Self>, epochs: &Epochs) -> Result<()> {
-        while epochs.disk.get().run.segments > 0 && self.member(epochs.device()).is_current() {
-            self.alone(epochs, self.apply_batch(epochs)).await?;
+        while epochs.disk.get().run.segments > 0 && self.store.member(epochs.device()).is_current() {
+            self.extents.alone(epochs, self.apply_batch(epochs)).await?;
         }
         Ok(())
     }
 
-    /// Runs `work`, which writes to the image: one such task at a time. If `work` fails, the image disk is
-    /// excluded.
-    pub(super) async fn alone(&self, epochs: &Epochs, work: impl Future<Output = Result<()>>) -> Result<()> {
-        epochs.event.wait_for(|| (!epochs.applying.replace(true)).then_some(())).await;
-        let done = work.await;
-        epochs.applying.set(false);
-        epochs.event.notify();
-        if let Err(error) = &done {
-            self.give_up(epochs.device(), error.clone()).await?;
-        }
-        done
-    }
-
     /// Applies the first segments from their own bytes, and frees their room.
     pub(super) async fn apply_batch(&self, epochs: &Epochs) -> Result<()> {
-        let member = self.member(epochs.device());
+        let member = self.store.member(epochs.device());
         let run = epochs.disk.get().run;
-        let Batch { left, parts } = Batch::read(member, &epochs.place, &self.shape, run).await?;
+        let Batch { left, parts } = Batch::read(member, &epochs.place, &self.store.shape, run).await?;
         let newest = left.first.saturating_sub(1);
         let ranges: Vec<Range<Bytes>> = parts.iter().map(|(range, _)| range.clone()).collect();
         // Elsewhere the image has newer bytes, or gets newer bytes from a later segment.
@@ -222,13 +209,29 @@ impl<R: Runtime, D: Device> Core<R, D> {
             };
             parts.into_iter().flat_map(needed).collect()
         };
-        write_parts(needed, async |at, bytes: &Buf| self.write_image(epochs, at, bytes).await).await?;
-        self.flush_image(epochs).await?;
+        write_parts(needed, async |at, bytes: &Buf| self.extents.write_image(epochs, at, bytes).await)
+            .await?;
+        self.extents.flush_image(epochs).await?;
         ranges.iter().for_each(|range| epochs.has_image(range, newest));
         if epochs.active.get() {
             self.settle_image(epochs, ranges.into_iter());
         }
-        self.free_segments(epochs, left.first).await
+        self.extents.free_segments(epochs, left.first).await
+    }
+}
+
+impl<R: Runtime, D: Device> Extents<R, D> {
+    /// Runs `work`, which writes to the image: one such task at a time. If `work` fails, the image disk is
+    /// excluded.
+    pub(super) async fn alone(&self, epochs: &Epochs, work: impl Future<Output = Result<()>>) -> Result<()> {
+        epochs.event.wait_for(|| (!epochs.applying.replace(true)).then_some(())).await;
+        let done = work.await;
+        epochs.applying.set(false);
+        epochs.event.notify();
+        if let Err(error) = &done {
+            self.durable.give_up(epochs.device(), error.clone()).await?;
+        }
+        done
     }
 
     /// Drops segments before `first` from the run, durably, and frees their room.
@@ -250,8 +253,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Writes to the image in place; not durable yet.
     pub(super) async fn write_image(&self, epochs: &Epochs, at: Bytes, bytes: &Buf) -> Result<()> {
-        let member = self.member(epochs.device());
-        self.device_write(member, member.entry.slots_offset + at, bytes, Origin::Background).await
+        let member = self.store.member(epochs.device());
+        self.durable.device_write(member, member.entry.slots_offset + at, bytes, Origin::Background).await
     }
 }
 

@@ -3,7 +3,8 @@
 
 use super::{Captured, Epochs, Stage, len};
 use crate::Result;
-use crate::core::Core;
+use crate::core::Extents;
+use crate::devices::LARGEST_BUFFER;
 use crate::planted::{Bug, planted};
 use crate::shape::{Piece, Shape};
 use braid_base::Bytes;
@@ -34,15 +35,15 @@ impl Shape {
     }
 }
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Extents<R, D> {
     /// Longest change, in bytes, that is admitted as a whole. Longer changes are cut, but never below one
     /// extent. If the image lacks nothing, any change is admitted. One change, with its padding, must
     /// therefore fit the bound.
     pub fn longest_change(&self) -> Bytes {
         let Some(epochs) = self.active_epochs() else { return Bytes(u64::MAX) };
         let bound = self.with_policy(|policy, view| policy.longest_change(view));
-        let most = (epochs.place.capacity() / 4).min(bound.saturating_sub(self.shape.around_change()));
-        most.align_down(self.shape.extent_size).max(self.shape.extent_size)
+        let most = (epochs.place.capacity() / 4).min(bound.saturating_sub(self.store.shape.around_change()));
+        most.align_down(self.store.shape.extent_size).max(self.store.shape.extent_size)
     }
 
     /// Admits a guest's change of `len` bytes: waits until no epoch is about to end, and until the image
@@ -50,7 +51,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// `None` if no epochs are kept. The caller holds no lock.
     pub async fn admit_change(&self, len: Bytes) -> Option<AdmittedChange<'_>> {
         let epochs = self.active_epochs()?;
-        let len = len + self.shape.around_change();
+        let len = len + self.store.shape.around_change();
         let may_begin = || {
             // Until all missing ranges are known, no epoch can end in time: guests would wait for a
             // comparison of the whole volume.
@@ -58,7 +59,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 Stage::Noted => policy.epoch_bound(view),
                 Stage::Void | Stage::Compared => policy.longest_change(view),
             });
-            if !epochs.active.get() || self.journal.commits.have_failed() {
+            if !epochs.active.get() || self.durable.journal.commits.have_failed() {
                 return Some(false);
             }
             let may = !epochs.closed.get() && epochs.has_room(len, bound);
@@ -83,11 +84,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// failed meanwhile. The caller holds no lock, and no change.
     pub async fn wait_for_room_in_image(&self) -> bool {
         let Some(epochs) = self.active_epochs() else { return true };
-        if self.devices.iter().any(|member| member.id != epochs.device() && member.is_current()) {
+        if self.store.devices.iter().any(|member| member.id != epochs.device() && member.is_current()) {
             return false;
         }
         self.jobs.wake();
-        let will_be_kept = || self.jobs.are_ending() || self.journal.commits.have_failed();
+        let will_be_kept = || self.jobs.are_ending() || self.durable.journal.commits.have_failed();
         let is_over = || (!epochs.active.get() || will_be_kept()).then_some(());
         epochs.event.wait_for(is_over).await;
         !epochs.active.get()
@@ -101,7 +102,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if !planted(Bug::EpochReadsLater) {
             self.capture(epochs, range, None).await;
         }
-        if self.journal.commits.have_failed() {
+        if self.durable.journal.commits.have_failed() {
             // No epoch ends any more.
             return Ok(());
         }
@@ -129,7 +130,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     ) {
         let mut at = range.start;
         while let Some(part) = epochs.next_of(|lacks| &lacks.frozen, &(at..range.end)) {
-            let part = part.start..part.end.min(part.start + self.bounce_limit() / 2);
+            let part = part.start..part.end.min(part.start + LARGEST_BUFFER / 2);
             let given_up = epochs.given_up.get();
             let read = async {
                 let bytes = match memory {
@@ -165,18 +166,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Reads the bytes of a range of one extent for the image. Returns false, and zeros, if the extent has no
     /// home. The caller holds the extent's lock.
     pub(super) async fn read_image_bytes(self: &Rc<Self>, range: &Range<Bytes>, into: &Buf) -> Result<bool> {
-        let extent = self.shape.extent_of(range.start);
-        let entry = self.state.borrow().map.get(extent);
+        let extent = self.store.shape.extent_of(range.start);
+        let entry = self.store.state.borrow().map.get(extent);
         if entry.home == braid_format::SlotNumber::NONE {
             into.fill_zero();
             return Ok(false);
         }
-        let start = self.shape.bytes_of(extent).start;
+        let start = self.store.shape.bytes_of(extent).start;
         let piece = Piece { extent, range: range.start - start..range.end - start };
         self.read_copies(&piece, into, Origin::Background).await?;
         // If the source device lost these bytes before the read, its next flush fails. The device must then
         // not be excluded on the grounds that the image has the bytes.
-        self.note_source(extent, entry.home);
+        self.store.note_source(extent, entry.home);
         Ok(true)
     }
 }

@@ -2,7 +2,7 @@
 //! jobs have ended.
 
 use super::Epochs;
-use crate::core::Core;
+use crate::core::Extents;
 use braid_base::DeviceId;
 use braid_runtime::{Device, Runtime};
 
@@ -17,7 +17,7 @@ impl Drop for InPlace<'_> {
     }
 }
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Extents<R, D> {
     /// Registers a job that is about to write to a device without an extent's lock. The job is under way
     /// until the returned value is dropped. Returns `None` if only epochs may write to the device.
     pub fn begin_in_place(&self, device: DeviceId) -> Option<InPlace<'_>> {

@@ -1,7 +1,7 @@
 //! The journal of epochs on the disk: state pages, and segments with the changes of an epoch.
 
 use super::{Captured, EpochRegion};
-use crate::core::Core;
+use crate::core::Extents;
 use crate::devices::{Deadline, Member};
 use crate::{Error, ErrorKind, Result};
 use braid_base::Bytes;
@@ -268,7 +268,7 @@ fn lost_content(run: Run, why: &dyn Display) -> Error {
     Error::new(ErrorKind::Corrupt, text)
 }
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Extents<R, D> {
     /// Writes a segment at a byte of the ring. Returns its length.
     pub(super) async fn write_segment(
         &self,
@@ -293,7 +293,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             .with_bytes(|bytes| encode_index(place.volume, number, &entries, bytes));
         buf.copy_from_slice(Bytes::ZERO, &index);
         let at = place.ring_offset() + at;
-        self.device_write(self.member(place.device), at, &buf, Origin::Background).await?;
+        self.durable.device_write(self.store.member(place.device), at, &buf, Origin::Background).await?;
         Ok(len)
     }
 }

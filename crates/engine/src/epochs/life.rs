@@ -4,7 +4,7 @@ use super::apply::apply_all;
 use super::journal::{is_void_alone, state_or_void};
 use super::{Adopted, Epochs, Lacks, Stage};
 use crate::Result;
-use crate::core::Core;
+use crate::core::{Extents, Upkeep};
 use crate::devices::Member;
 use braid_base::{Bytes, DeviceId};
 use braid_format::epoch_journal::{STATE_PAGES, State, StatePage};
@@ -12,18 +12,43 @@ use braid_policy::Origin;
 use braid_runtime::{Device, Runtime};
 use std::rc::Rc;
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Upkeep<R, D> {
+    /// Ends the last epoch and applies the journal, at a shutdown. Only epochs write to the image. The commit
+    /// before the epoch makes the SSDs as new as the image. If the epoch cannot end, the disk keeps its
+    /// earlier state.
+    pub async fn end_last_epoch(self: &Rc<Self>) {
+        let Some(epochs) = self.extents.active_epochs() else { return };
+        let ended = async {
+            if epochs.stage.get() == Stage::Noted && epochs.lacks.borrow().known() > Bytes::ZERO {
+                self.durable.commit(Origin::Background).await?;
+                self.extents.read_unreadable(epochs).await?;
+                if self.extents.are_epochs_wanted() {
+                    self.extents.end_epoch(epochs).await?;
+                }
+            }
+            match self.extents.are_epochs_wanted() {
+                true => self.drain_journal(epochs).await,
+                false => Ok(()),
+            }
+        };
+        if let Err(error) = ended.await {
+            tracing::error!(%error, "the image on the disk is unchanged: its last epoch could not end");
+        }
+    }
+}
+
+impl<R: Runtime, D: Device> Extents<R, D> {
     /// Determines the state of the image at an opening, before anything changes. If the disk's state cannot
     /// be determined, the disk is excluded, provided that the volume has all data elsewhere. `adopted`: this
     /// opening has made the disk the volume, and has written the map. `repair`: damaged extents are given up.
     pub async fn open_epochs(self: &Rc<Self>, adopted: Option<Adopted>, repair: bool) -> Result<()> {
         let Some(epochs) = &self.epochs else { return Ok(()) };
-        if !self.member(epochs.device()).is_written() {
+        if !self.store.member(epochs.device()).is_written() {
             return Ok(());
         }
         match self.open_image(epochs, adopted, repair).await {
             Ok(()) => Ok(()),
-            Err(error) => self.give_up(epochs.device(), error).await,
+            Err(error) => self.durable.give_up(epochs.device(), error).await,
         }
     }
 
@@ -33,8 +58,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         adopted: Option<Adopted>,
         repair: bool,
     ) -> Result<()> {
-        let member = self.member(epochs.device());
-        let superblock = self.devices.superblock().clone();
+        let member = self.store.member(epochs.device());
+        let superblock = self.store.devices.superblock().clone();
         let mut page = state_or_void(member, &epochs.place, &superblock).await?;
         epochs.take_over_page(page);
         if page.run.segments > 0 && self.open_recovered(epochs, page, adopted, repair).await? {
@@ -43,9 +68,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.forget_recovery().await?;
         // If a device is lacking, guests may have changed data in the image: no older journal may be applied
         // over their changes.
-        let is_whole = !self.devices.iter().any(Member::is_lacking) && !self.has_home_in_image(epochs);
+        let is_whole =
+            !self.store.devices.iter().any(Member::is_lacking) && !self.store.has_home_in_image(epochs);
         if is_whole {
-            let applied = apply_all(&self.rt, member, &epochs.place, &self.shape, &mut page).await;
+            let applied = apply_all(&self.rt, member, &epochs.place, &self.store.shape, &mut page).await;
             epochs.take_over_page(page);
             if let Err(error) = applied {
                 // The volume has all data elsewhere.
@@ -62,51 +88,28 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Ok(());
         }
         let mut lacks = epochs.lacks.borrow_mut();
-        self.state.borrow().behind.ranges().iter().for_each(|range| lacks.unknown.insert(range));
+        self.store.state.borrow().behind.ranges().iter().for_each(|range| lacks.unknown.insert(range));
         epochs.stage.set(Stage::Compared);
         epochs.active.set(true);
-        self.state.borrow_mut().behind.end_undecided();
+        self.store.state.borrow_mut().behind.end_undecided();
         Ok(())
-    }
-
-    /// Ends the last epoch and applies the journal, at a shutdown. Only epochs write to the image. The commit
-    /// before the epoch makes the SSDs as new as the image. If the epoch cannot end, the disk keeps its
-    /// earlier state.
-    pub async fn end_last_epoch(self: &Rc<Self>) {
-        let Some(epochs) = self.active_epochs() else { return };
-        let ended = async {
-            if epochs.stage.get() == Stage::Noted && epochs.lacks.borrow().known() > Bytes::ZERO {
-                self.commit(Origin::Background).await?;
-                self.read_unreadable(epochs).await?;
-                if self.are_epochs_wanted() {
-                    self.end_epoch(epochs).await?;
-                }
-            }
-            match self.are_epochs_wanted() {
-                true => self.drain_journal(epochs).await,
-                false => Ok(()),
-            }
-        };
-        if let Err(error) = ended.await {
-            tracing::error!(%error, "the image on the disk is unchanged: its last epoch could not end");
-        }
     }
 
     /// Starts recording all changes. Ranges that the image lacks are unknown until a comparison, which needs
     /// an image without other writers. The comparison itself waits for writers with an extent's lock. This
     /// method waits for all other jobs.
     pub(super) async fn begin_epochs(&self, epochs: &Epochs) {
-        epochs.lacks.borrow_mut().unknown.insert(Bytes::ZERO..self.shape.image_len());
+        epochs.lacks.borrow_mut().unknown.insert(Bytes::ZERO..self.store.shape.image_len());
         epochs.stage.set(Stage::Void);
         epochs.active.set(true);
-        self.state.borrow_mut().behind.end_undecided();
+        self.store.state.borrow_mut().behind.end_undecided();
         epochs.event.wait_for(|| (epochs.in_place.get() == 0).then_some(())).await;
     }
 
     /// Ends epochs. From now on the image may be written like any other copy, and must not pass for a state
     /// of the volume.
     pub(super) async fn stop_epochs(self: &Rc<Self>, epochs: &Epochs) -> Result<()> {
-        match self.member(epochs.device()).is_current() {
+        match self.store.member(epochs.device()).is_current() {
             true => self.alone(epochs, self.void_image(epochs)).await?,
             false => epochs.event.wait_for(|| (!epochs.applying.get()).then_some(())).await,
         }
@@ -116,7 +119,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         epochs.captured.borrow_mut().clear();
         epochs.unreadable.take();
         // Ranges that are behind were waiting for an epoch; now a resync copies these ranges.
-        self.state.borrow_mut().behind.end_deferring();
+        self.store.state.borrow_mut().behind.end_deferring();
         epochs.event.notify();
         Ok(())
     }
@@ -140,7 +143,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Makes both state pages say "void" if the newest page does. With a single void page, the other page
     /// would count again if the void page were lost.
     async fn have_both_say_void(&self, epochs: &Epochs) -> Result<()> {
-        let member = self.member(epochs.device());
+        let member = self.store.member(epochs.device());
         for _ in 0..STATE_PAGES {
             if is_void_alone(member, &epochs.place, &epochs.disk.get()).await {
                 self.say_void(epochs).await?;
@@ -154,7 +157,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     async fn say_void(&self, epochs: &Epochs) -> Result<()> {
         let void = |page: StatePage| StatePage { state: State::Void, run: page.run.emptied(), ..page };
         let Err(error) = self.set_disk(epochs, void).await else { return Ok(()) };
-        if self.survives(epochs.device()) {
+        if self.durable.survives(epochs.device()) {
             return Err(error);
         }
         tracing::warn!(
@@ -171,8 +174,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let Some(epochs) = self.epochs.as_ref().filter(|epochs| epochs.device() == device) else {
             return Ok(());
         };
-        let superblock = self.devices.superblock().clone();
-        epochs.take_over_page(state_or_void(self.member(device), &epochs.place, &superblock).await?);
+        let superblock = self.store.devices.superblock().clone();
+        epochs.take_over_page(state_or_void(self.store.member(device), &epochs.place, &superblock).await?);
         self.void_image(epochs).await?;
         if self.is_recovering() {
             return Ok(());

@@ -53,7 +53,7 @@ pub(crate) use index::{Index, Lies, nowhere};
 pub(crate) use recovered::damaged_extents;
 
 use crate::Error;
-use crate::core::Core;
+use crate::core::Extents;
 use crate::map::Ranges;
 use braid_base::{Bytes, DeviceId};
 use braid_format::Uuid;
@@ -389,7 +389,7 @@ impl Epochs {
     }
 }
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Extents<R, D> {
     /// Returns the epochs while epochs are kept.
     #[inline]
     pub fn active_epochs(&self) -> Option<&Epochs> {

@@ -18,7 +18,7 @@ use super::journal::{applied_of, state_of};
 use super::turn::REST;
 use super::unapplied::{Most, Pieces, Unapplied, Wait, Whole};
 use super::{Adopted, EpochRegion, Epochs};
-use crate::core::Core;
+use crate::core::Extents;
 use crate::devices::{Deadline, Member};
 use crate::planted::{Bug, planted};
 use crate::shape::Shape;
@@ -29,7 +29,7 @@ use braid_format::epoch_journal::{LONGEST_SEGMENT, PAGE, State, StatePage};
 use braid_format::map_page::Entry;
 use braid_format::superblock::{Features, Superblock};
 use braid_policy::Origin;
-use braid_runtime::{Arena, Buf, Device, Mode as Lock, Runtime};
+use braid_runtime::{Arena, Buf, Device, Runtime};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -92,7 +92,7 @@ impl Epochs {
     }
 }
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Extents<R, D> {
     /// Continues with a disk that became the volume in this opening or in an earlier opening, if `page` says
     /// so. Returns true in this case.
     pub(super) async fn open_recovered(
@@ -102,7 +102,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         adopted: Option<Adopted>,
         repair: bool,
     ) -> Result<bool> {
-        let member = self.member(epochs.device());
+        let member = self.store.member(epochs.device());
         let applied = match (page.state, &adopted) {
             // The map has been written.
             (State::Adopting, Some(_)) => {
@@ -116,11 +116,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         };
         let index = match adopted {
             Some(adopted) => adopted.index,
-            None => Index::read(member, &epochs.place, page.run, self.shape.image_len()).await?,
+            None => Index::read(member, &epochs.place, page.run, self.store.shape.image_len()).await?,
         };
         let with = |index| {
-            let lost = self.state.borrow().map.lost();
-            Unapplied::new(index, self.shape.extent_size, &applied, |extent| lost.contains(&extent))
+            let lost = self.store.state.borrow().map.lost();
+            Unapplied::new(index, self.store.shape.extent_size, &applied, |extent| lost.contains(&extent))
         };
         let mut unapplied = with(index);
         if repair {
@@ -138,16 +138,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
     async fn give_extents_up(&self, extents: &[ExtentId]) -> Result<()> {
         for some in extents.chunks(GIVEN_UP_AT_ONCE) {
             for &extent in some {
-                let _room = self.reserve(1).await?;
-                let mut state = self.state.borrow_mut();
+                let _room = self.durable.reserve(1).await?;
+                let mut state = self.store.state.borrow_mut();
                 let entry = state.map.get(extent);
                 state.set_extent(extent, Entry { home: SlotNumber::LOST, ..Entry::default() });
                 let slots = [entry.home, entry.second].into_iter().filter(|&slot| slot != SlotNumber::NONE);
                 slots.for_each(|slot| state.retire(slot));
             }
-            self.commit(Origin::Background).await?;
-            if !self.journal.has_room() {
-                self.checkpoint().await?;
+            self.durable.commit(Origin::Background).await?;
+            if !self.durable.journal.has_room() {
+                self.durable.checkpoint().await?;
             }
         }
         Ok(())
@@ -181,7 +181,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     ) -> Result<()> {
         let is_image = |unapplied: &Rc<Unapplied>| {
             let is_it = self.epochs.as_ref().is_some_and(|epochs| epochs.device() == member.id);
-            is_it && unapplied.bit_of(self.shape.extent_of(at - member.entry.slots_offset)).is_some()
+            is_it && unapplied.bit_of(self.store.shape.extent_of(at - member.entry.slots_offset)).is_some()
         };
         let Some(unapplied) = self.unapplied().filter(is_image) else {
             return self.read_place(member, at, into, origin, deadline).await;
@@ -261,7 +261,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         epochs.event.notify();
         if applied.is_err() {
             // The disk's bytes are unknown now; the next read must ask the disk.
-            let _guard = self.locks.lock(Self::lock_number(extent), Lock::Exclusive).await;
+            let _guard = self.locks.exclusive(extent).await;
             self.guests.cache.borrow_mut().remove(extent);
         }
         applied
@@ -308,7 +308,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     REST
                 }
             };
-            self.pause(self.rt.now() + rest, || unapplied.is_anyone_waiting()).await;
+            self.durable.pause(self.rt.now() + rest, || unapplied.is_anyone_waiting()).await;
         }
         unapplied.end(Error::new(ErrorKind::Io, "the volume is closing"));
         epochs.event.notify();
@@ -343,7 +343,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         bits: &[usize],
         passed: Bytes,
     ) -> Result<()> {
-        if let Some(error) = self.journal.commits.failure() {
+        if let Some(error) = self.durable.journal.commits.failure() {
             return Err(error);
         }
         let write = async |at, bytes: &Buf| self.write_image(epochs, at, bytes).await;
@@ -411,7 +411,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
             };
             let together = rest.iter().take_while(is_next).count();
             let bytes = Arena::new(end - start).alloc(end - start).await;
-            self.device_read(self.member(epochs.device()), start, &bytes, Origin::Background).await?;
+            self.durable
+                .device_read(self.store.member(epochs.device()), start, &bytes, Origin::Background)
+                .await?;
             for &(at, i) in &rest[..together] {
                 parts[i].1 = Some(bytes.slice(at - start..at - start + super::len(&pieces[i].0)));
             }
@@ -432,9 +434,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Clears the superblock's flag for an unapplied journal: older versions may open the volume again.
     pub(super) async fn forget_recovery(&self) -> Result<()> {
-        if self.devices.superblock().features.incompat & Features::UNAPPLIED == 0 {
+        if self.store.devices.superblock().features.incompat & Features::UNAPPLIED == 0 {
             return Ok(());
         }
-        self.change_superblock(|superblock| superblock.features.incompat &= !Features::UNAPPLIED).await
+        self.durable
+            .change_superblock(|superblock| superblock.features.incompat &= !Features::UNAPPLIED)
+            .await
     }
 }

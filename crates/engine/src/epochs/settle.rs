@@ -3,7 +3,7 @@
 
 use super::{Epochs, Lacks, next_within};
 use crate::Result;
-use crate::core::Core;
+use crate::core::{Extents, Store, Upkeep};
 use crate::map::Behind;
 use crate::shape::Piece;
 use braid_base::Bytes;
@@ -12,19 +12,76 @@ use braid_runtime::{Device, Runtime};
 use std::ops::Range;
 use std::rc::Rc;
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Extents<R, D> {
+    /// Records in the journal that the image lacks a piece, before a guest changes the piece by other means
+    /// than a write to its copies. The change has begun on return, and ends with [`Extents::end_differing`].
+    pub async fn begin_image_change(self: &Rc<Self>, piece: &Piece) -> Result<Option<SpanId>> {
+        if self.active_epochs().is_none() {
+            return Ok(None);
+        }
+        let (start, block) = (self.store.shape.bytes_of(piece.extent).start, self.store.shape.block_size);
+        let range = start + piece.range.start.align_down(block)..start + piece.range.end.align_up(block);
+        self.note_change(&range).await?;
+        let span = self.store.shape.span_of(piece.extent);
+        self.put_behind(span, range);
+        self.durable.record_behind(span).await?;
+        self.durable.intend(span).await?;
+        Ok(Some(span))
+    }
+
+    /// As [`Extents::put_behind`], for a range of any length.
+    pub(super) fn put_gap_behind(&self, range: Range<Bytes>) {
+        let mut at = range.start;
+        while at < range.end {
+            let span = self.store.shape.span_of(self.store.shape.extent_of(at));
+            let end = self.store.shape.bytes_of_span(span).end.min(range.end);
+            self.put_behind(span, at..end);
+            at = end;
+        }
+    }
+
+    /// Marks a range of a span as missing in the image. An epoch will bring the range, or a resync if epochs
+    /// have ended.
+    pub fn put_behind(&self, span: SpanId, range: Range<Bytes>) {
+        self.put(span, range, Behind::defer);
+    }
+
+    /// As [`Extents::put_behind`], for a write to the home that is about to begin and ends with
+    /// [`Behind::end_deferred_write`].
+    pub fn begin_behind(&self, span: SpanId, range: Range<Bytes>) {
+        self.put(span, range, Behind::begin_deferred_write);
+    }
+
+    fn put(
+        &self,
+        span: SpanId,
+        range: Range<Bytes>,
+        defer: impl FnOnce(&mut Behind, SpanId, Range<Bytes>, Bytes) -> bool,
+    ) {
+        let is_kept = self.active_epochs().is_some();
+        let behind = &mut self.store.state.borrow_mut().behind;
+        behind.decided_by_write(range.clone());
+        if !is_kept || !defer(behind, span, range.clone(), Bytes(u64::MAX)) {
+            behind.mark_behind(span, range);
+        }
+    }
+}
+
+impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Drops parts of some ranges from `Behind` that the image does not lack any more.
     pub(super) fn settle_image(&self, epochs: &Epochs, within: impl Iterator<Item = Range<Bytes>>) {
         let lacks = epochs.lacks.borrow();
         let mut all_alike = true;
-        within.for_each(|within| all_alike &= self.settle_within(epochs, &lacks, &within));
+        within.for_each(|within| all_alike &= self.store.settle_within(epochs, &lacks, &within));
         if !all_alike {
             // A commit first makes the present places durable; then the whole image is settled again.
             epochs.unsettled.set(true);
             self.moves.resynced.set(true);
         }
     }
+}
 
+impl<D: Device> Store<D> {
     /// Returns false if parts of the range stay behind, because a crash would make these parts stale again.
     fn settle_within(&self, epochs: &Epochs, lacks: &Lacks, within: &Range<Bytes>) -> bool {
         let mut all_alike = true;
@@ -68,58 +125,5 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let doubts = state.behind.doubts(span);
         state.behind.copied(span, range, doubts);
         true
-    }
-
-    /// Records in the journal that the image lacks a piece, before a guest changes the piece by other means
-    /// than a write to its copies. The change has begun on return, and ends with [`Core::end_differing`].
-    pub async fn begin_image_change(self: &Rc<Self>, piece: &Piece) -> Result<Option<SpanId>> {
-        if self.active_epochs().is_none() {
-            return Ok(None);
-        }
-        let (start, block) = (self.shape.bytes_of(piece.extent).start, self.shape.block_size);
-        let range = start + piece.range.start.align_down(block)..start + piece.range.end.align_up(block);
-        self.note_change(&range).await?;
-        let span = self.shape.span_of(piece.extent);
-        self.put_behind(span, range);
-        self.record_behind(span).await?;
-        self.intend(span).await?;
-        Ok(Some(span))
-    }
-
-    /// As [`Core::put_behind`], for a range of any length.
-    pub(super) fn put_gap_behind(&self, range: Range<Bytes>) {
-        let mut at = range.start;
-        while at < range.end {
-            let span = self.shape.span_of(self.shape.extent_of(at));
-            let end = self.shape.bytes_of_span(span).end.min(range.end);
-            self.put_behind(span, at..end);
-            at = end;
-        }
-    }
-
-    /// Marks a range of a span as missing in the image. An epoch will bring the range, or a resync if epochs
-    /// have ended.
-    pub fn put_behind(&self, span: SpanId, range: Range<Bytes>) {
-        self.put(span, range, Behind::defer);
-    }
-
-    /// As [`Core::put_behind`], for a write to the home that is about to begin and ends with
-    /// [`Behind::end_deferred_write`].
-    pub fn begin_behind(&self, span: SpanId, range: Range<Bytes>) {
-        self.put(span, range, Behind::begin_deferred_write);
-    }
-
-    fn put(
-        &self,
-        span: SpanId,
-        range: Range<Bytes>,
-        defer: impl FnOnce(&mut Behind, SpanId, Range<Bytes>, Bytes) -> bool,
-    ) {
-        let is_kept = self.active_epochs().is_some();
-        let behind = &mut self.state.borrow_mut().behind;
-        behind.decided_by_write(range.clone());
-        if !is_kept || !defer(behind, span, range.clone(), Bytes(u64::MAX)) {
-            behind.mark_behind(span, range);
-        }
     }
 }

@@ -10,10 +10,11 @@ use super::apply::AT_ONCE;
 use super::turn::REST;
 use super::{Epochs, Lacks};
 use crate::Result;
-use crate::core::Core;
+use crate::core::{Extents, Upkeep};
+use crate::devices::LARGEST_BUFFER;
 use crate::planted::{Bug, planted};
 use braid_base::{Bytes, Nanos};
-use braid_runtime::{Buf, Device, Mode, Runtime, join_all};
+use braid_runtime::{Buf, Device, Runtime, join_all};
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
@@ -32,14 +33,14 @@ const PARTS: u64 = 16;
 /// Range that was written to the image, and the newest segment at the time.
 type Done = (Range<Bytes>, u64);
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Applies the journal to the image until the volume closes.
     pub async fn sweep_image(self: &Rc<Self>) {
-        let Some(epochs) = &self.epochs else { return };
+        let Some(epochs) = &self.extents.epochs else { return };
         let has_work = || {
             let any = epochs.active.get() && epochs.disk.get().run.segments > 0;
-            let may = any && self.member(epochs.device()).is_current() && !epochs.writing.get();
-            may && !self.journal.commits.have_failed()
+            let may = any && self.store.member(epochs.device()).is_current() && !epochs.writing.get();
+            may && !self.durable.journal.commits.have_failed()
         };
         let is_swept = || epochs.swept.get() == epochs.counting.get();
         // Every journaled range has been changed since, and the next epoch, which would replace these
@@ -49,8 +50,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         while !self.jobs.are_ending() {
             if is_due() {
                 let done = match is_stuck() {
-                    true => self.alone(epochs, self.apply_batch(epochs)).await,
-                    false => self.alone(epochs, self.sweep(epochs)).await,
+                    true => self.extents.alone(epochs, self.apply_batch(epochs)).await,
+                    false => self.extents.alone(epochs, self.sweep(epochs)).await,
                 };
                 // On failure the image disk is excluded, and epochs end.
                 if let Err(error) = done {
@@ -58,7 +59,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 }
             }
             if !is_due() {
-                self.pause(self.rt.now() + REST, is_due).await;
+                self.durable.pause(self.rt.now() + REST, is_due).await;
             }
         }
     }
@@ -70,15 +71,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let until = self.rt.now() + time;
         let (epoch, done) = (epochs.counting.get(), RefCell::default());
         let (passed, unreadable) = (Cell::new(Bytes::ZERO), Cell::new(false));
-        let workers = (0..at_once).map(|_| self.sweep_until(epochs, until, &passed, &unreadable, &done));
+        let workers =
+            (0..at_once).map(|_| self.extents.sweep_until(epochs, until, &passed, &unreadable, &done));
         join_all(workers).await.into_iter().collect::<Result<()>>()?;
         let done: Vec<Done> = done.into_inner();
-        if done.is_empty() && passed.get() >= self.shape.image_len() {
+        if done.is_empty() && passed.get() >= self.store.shape.image_len() {
             // All remaining ranges were changed by guests: the next epoch has these ranges.
             epochs.swept.set(epoch);
         }
         if !done.is_empty() && !planted(Bug::SegmentsReusedEarly) {
-            self.flush_image(epochs).await?;
+            self.extents.flush_image(epochs).await?;
         }
         // A commit proves that the sources of these reads were durable.
         self.moves.resynced.set(true);
@@ -92,11 +94,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let first = epochs.lacks.borrow().journaled.lowest().unwrap_or(run.first + u64::from(run.segments));
         let freed = first.saturating_sub(run.first);
         if freed > 0 && (freed == u64::from(run.segments) || freed >= u64::from(run.segments) / PARTS) {
-            self.free_segments(epochs, first).await?;
+            self.extents.free_segments(epochs, first).await?;
         }
         Ok(())
     }
+}
 
+impl<R: Runtime, D: Device> Extents<R, D> {
     /// Writes one piece after another. Several such workers share the hand, and each takes the next piece.
     async fn sweep_until(
         self: &Rc<Self>,
@@ -106,9 +110,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         unreadable: &Cell<bool>,
         done: &RefCell<Vec<Done>>,
     ) -> Result<()> {
-        let end = self.shape.image_len();
-        let member = self.member(epochs.device());
-        let is_late = || self.rt.now() >= until || unreadable.get() || self.journal.commits.have_failed();
+        let end = self.store.shape.image_len();
+        let member = self.store.member(epochs.device());
+        let is_late =
+            || self.rt.now() >= until || unreadable.get() || self.durable.journal.commits.have_failed();
         let is_over = || epochs.writing.get() || is_late() || !member.is_current();
         while !is_over() && passed.get() < end {
             let from = epochs.hand.get();
@@ -118,7 +123,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 epochs.hand.set(Bytes::ZERO);
                 continue;
             };
-            let extent = self.shape.bytes_of(self.shape.extent_of(next.start));
+            let extent = self.store.shape.bytes_of(self.store.shape.extent_of(next.start));
             passed.set(passed.get() + (extent.end - from));
             epochs.hand.set(extent.end);
             let mut at = next.start;
@@ -149,13 +154,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
     ) -> Result<Option<(Range<Bytes>, Buf, u64)>> {
         let first = epochs.lacks.borrow().next_piece(within);
         let Some(first) = first else { return Ok(None) };
-        let within = first.start..within.end.min(first.start + self.bounce_limit() / 2);
+        let within = first.start..within.end.min(first.start + LARGEST_BUFFER / 2);
         // Allocates before the lock: guests must not wait for memory that the disk has to free.
         let memory = self.buffer(&epochs.arena, super::len(&within)).await?;
-        let extent = self.shape.extent_of(within.start);
+        let extent = self.store.shape.extent_of(within.start);
         // The lock keeps these bytes unchanged.
-        let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
-        if self.journal.commits.have_failed() {
+        let _guard = self.locks.exclusive(extent).await;
+        if self.durable.journal.commits.have_failed() {
             // Changes are not recorded any more.
             return Ok(None);
         }

@@ -2,15 +2,15 @@
 
 use super::journal::{fitting, write_state};
 use super::{Captured, Epochs, PATIENCE, Stage};
-use crate::core::Core;
-use crate::devices::Member;
+use crate::core::{Extents, Upkeep};
+use crate::devices::{LARGEST_BUFFER, Member};
 use crate::map::Ranges;
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, Nanos};
 use braid_format::epoch_journal::{LONGEST_SEGMENT, Run, State, StatePage, next_place};
 use braid_policy::{Origin, Outcome};
-use braid_runtime::{Device, Mode, Runtime, join_all};
+use braid_runtime::{Device, Runtime, join_all};
 use std::cell::Cell;
 use std::iter;
 use std::ops::Range;
@@ -34,25 +34,25 @@ struct JournaledEpoch {
     ranges: Vec<(Range<Bytes>, u64)>,
 }
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Keeps the image by epochs while the policy wants epochs, until the volume closes.
     pub async fn keep_epochs(self: &Rc<Self>) {
-        let Some(epochs) = &self.epochs else { return };
+        let Some(epochs) = &self.extents.epochs else { return };
         while !self.jobs.are_ending() {
-            let is_wanted = self.are_epochs_wanted();
+            let is_wanted = self.extents.are_epochs_wanted();
             let done = match (epochs.active.get(), is_wanted) {
                 (false, false) => {
-                    self.pause(self.rt.now() + LOOK, || self.are_epochs_wanted()).await;
+                    self.durable.pause(self.rt.now() + LOOK, || self.extents.are_epochs_wanted()).await;
                     Ok(())
                 }
                 (false, true) => {
-                    self.begin_epochs(epochs).await;
+                    self.extents.begin_epochs(epochs).await;
                     Ok(())
                 }
                 // No flush succeeds any more, and writes from here on are not promised. The disk stays as it
                 // is: nothing else writes to the disk.
-                (true, false) if self.journal.commits.have_failed() => break,
-                (true, false) => self.stop_epochs(epochs).await,
+                (true, false) if self.durable.journal.commits.have_failed() => break,
+                (true, false) => self.extents.stop_epochs(epochs).await,
                 (true, true) => self.keep_image(epochs).await,
             };
             let Err(error) = done else {
@@ -67,16 +67,91 @@ impl<R: Runtime, D: Device> Core<R, D> {
             epochs.failure.replace(Some(error));
             epochs.wanted.set(true);
             epochs.event.notify();
-            self.pause(self.rt.now() + REST, || false).await;
+            self.durable.pause(self.rt.now() + REST, || false).await;
         }
         // No epoch ends any more: no task may wait for an epoch.
         epochs.event.notify();
     }
 
+    async fn keep_image(self: &Rc<Self>, epochs: &Epochs) -> Result<()> {
+        if self.extents.leave_home_of_image(epochs).await? {
+            return Ok(());
+        }
+        self.extents.read_unreadable(epochs).await?;
+        if epochs.unsettled.take() {
+            self.settle_image(epochs, iter::once(Bytes::ZERO..self.store.shape.image_len()));
+        }
+        let unknown = epochs.lacks.borrow().unknown.total();
+        if unknown > Bytes::ZERO {
+            self.examine(epochs).await?;
+            if self.extents.leave_home_of_image(epochs).await? {
+                return Ok(());
+            }
+            self.settle_image(epochs, iter::once(Bytes::ZERO..self.store.shape.image_len()));
+            // Each pass has less work than the pass before, unless guests are as fast as the disk.
+            epochs.outrun.set(epochs.lacks.borrow().unknown.total() > unknown / 2);
+            epochs.event.notify();
+        }
+        if self.jobs.are_ending() || !self.extents.are_epochs_wanted() {
+            return Ok(());
+        }
+        let (unknown, open) = {
+            let lacks = epochs.lacks.borrow();
+            (lacks.unknown.total(), lacks.open.total())
+        };
+        let capacity = epochs.place.capacity();
+        match epochs.stage.get() {
+            // An extent with a stale second copy keeps its home on the image disk until it is resynchronised:
+            // guests write there.
+            Stage::Void if self.store.is_home_in_image(epochs) => {
+                self.durable.pause(self.rt.now() + LOOK, || false).await;
+                return Ok(());
+            }
+            Stage::Void if unknown <= capacity / 2 => {
+                // The rest fits into one epoch. With this epoch the image becomes a state of the volume.
+                let mut lacks = epochs.lacks.borrow_mut();
+                lacks.open = std::mem::take(&mut lacks.unknown);
+                epochs.stage.set(Stage::Noted);
+            }
+            Stage::Void => return Ok(()),
+            _ if open > capacity => {
+                // The open set exceeds one epoch: the image becomes void, and the ranges are written in
+                // place.
+                self.extents.alone(epochs, self.extents.void_image(epochs)).await?;
+                let mut lacks = epochs.lacks.borrow_mut();
+                std::mem::take(&mut lacks.open).iter().for_each(|range| lacks.unknown.insert(range));
+                epochs.stage.set(Stage::Void);
+                return Ok(());
+            }
+            Stage::Compared => epochs.stage.set(Stage::Noted),
+            Stage::Noted => {}
+        }
+        let lacks = epochs.lacks.borrow().known();
+        let is_wanted =
+            epochs.wanted.get() && lacks <= epochs.room() || epochs.disk.get().state == State::Void;
+        if is_wanted && lacks == Bytes::ZERO && epochs.changing.get() == 0 && epochs.is_image() {
+            // The image lacks nothing.
+            epochs.frozen.set(epochs.frozen.get() + 1);
+            epochs.counting.set(epochs.frozen.get());
+            epochs.wanted.set(false);
+            epochs.event.notify();
+        } else if is_wanted {
+            self.extents.end_epoch(epochs).await?;
+        }
+        let until = || {
+            epochs.wanted.get() && epochs.lacks.borrow().known() <= epochs.room()
+                || !self.extents.are_epochs_wanted()
+        };
+        self.durable.pause(self.rt.now() + LOOK, until).await;
+        Ok(())
+    }
+}
+
+impl<R: Runtime, D: Device> Extents<R, D> {
     pub(super) fn are_epochs_wanted(&self) -> bool {
         let wants = self.policy.borrow().keeps_epochs();
-        let all_there = !self.devices.iter().any(Member::is_lacking);
-        wants && all_there && !self.journal.commits.have_failed()
+        let all_there = !self.store.devices.iter().any(Member::is_lacking);
+        wants && all_there && !self.durable.journal.commits.have_failed()
     }
 
     /// Writes a new state page, durably.
@@ -86,7 +161,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         change: impl FnOnce(StatePage) -> StatePage,
     ) -> Result<()> {
         epochs.event.wait_for(|| (!epochs.updating.replace(true)).then_some(())).await;
-        let member = self.member(epochs.device());
+        let member = self.store.member(epochs.device());
         let now = epochs.disk.get();
         let page = StatePage { sequence: now.sequence + 1, ..change(now) };
         let applied = match (page.state, epochs.unapplied()) {
@@ -108,88 +183,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     pub(super) async fn flush_image(&self, epochs: &Epochs) -> Result<()> {
-        let member = self.member(epochs.device());
+        let member = self.store.member(epochs.device());
         match member.flush(&self.rt).await {
             Ok(_) => Ok(()),
             Err(error) => {
-                let error =
-                    crate::Error::io(format_args!("{} could not flush", self.describe(member.id)), &error);
-                self.give_up(member.id, error.clone()).await?;
+                let error = crate::Error::io(format_args!("{} could not flush", member.describe()), &error);
+                self.durable.give_up(member.id, error.clone()).await?;
                 Err(error)
             }
         }
-    }
-
-    async fn keep_image(self: &Rc<Self>, epochs: &Epochs) -> Result<()> {
-        if self.leave_home_of_image(epochs).await? {
-            return Ok(());
-        }
-        self.read_unreadable(epochs).await?;
-        if epochs.unsettled.take() {
-            self.settle_image(epochs, iter::once(Bytes::ZERO..self.shape.image_len()));
-        }
-        let unknown = epochs.lacks.borrow().unknown.total();
-        if unknown > Bytes::ZERO {
-            self.examine(epochs).await?;
-            if self.leave_home_of_image(epochs).await? {
-                return Ok(());
-            }
-            self.settle_image(epochs, iter::once(Bytes::ZERO..self.shape.image_len()));
-            // Each pass has less work than the pass before, unless guests are as fast as the disk.
-            epochs.outrun.set(epochs.lacks.borrow().unknown.total() > unknown / 2);
-            epochs.event.notify();
-        }
-        if self.jobs.are_ending() || !self.are_epochs_wanted() {
-            return Ok(());
-        }
-        let (unknown, open) = {
-            let lacks = epochs.lacks.borrow();
-            (lacks.unknown.total(), lacks.open.total())
-        };
-        let capacity = epochs.place.capacity();
-        match epochs.stage.get() {
-            // An extent with a stale second copy keeps its home on the image disk until it is resynchronised:
-            // guests write there.
-            Stage::Void if self.is_home_in_image(epochs) => {
-                self.pause(self.rt.now() + LOOK, || false).await;
-                return Ok(());
-            }
-            Stage::Void if unknown <= capacity / 2 => {
-                // The rest fits into one epoch. With this epoch the image becomes a state of the volume.
-                let mut lacks = epochs.lacks.borrow_mut();
-                lacks.open = std::mem::take(&mut lacks.unknown);
-                epochs.stage.set(Stage::Noted);
-            }
-            Stage::Void => return Ok(()),
-            _ if open > capacity => {
-                // The open set exceeds one epoch: the image becomes void, and the ranges are written in
-                // place.
-                self.alone(epochs, self.void_image(epochs)).await?;
-                let mut lacks = epochs.lacks.borrow_mut();
-                std::mem::take(&mut lacks.open).iter().for_each(|range| lacks.unknown.insert(range));
-                epochs.stage.set(Stage::Void);
-                return Ok(());
-            }
-            Stage::Compared => epochs.stage.set(Stage::Noted),
-            Stage::Noted => {}
-        }
-        let lacks = epochs.lacks.borrow().known();
-        let is_wanted =
-            epochs.wanted.get() && lacks <= epochs.room() || epochs.disk.get().state == State::Void;
-        if is_wanted && lacks == Bytes::ZERO && epochs.changing.get() == 0 && epochs.is_image() {
-            // The image lacks nothing.
-            epochs.frozen.set(epochs.frozen.get() + 1);
-            epochs.counting.set(epochs.frozen.get());
-            epochs.wanted.set(false);
-            epochs.event.notify();
-        } else if is_wanted {
-            self.end_epoch(epochs).await?;
-        }
-        let until = || {
-            epochs.wanted.get() && epochs.lacks.borrow().known() <= epochs.room() || !self.are_epochs_wanted()
-        };
-        self.pause(self.rt.now() + LOOK, until).await;
-        Ok(())
     }
 
     /// Makes the image void and restarts epochs if the home of an extent lies in the image: guests may have
@@ -220,7 +222,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let can_none_end = || {
             !epochs.active.get()
                 || epochs.failures.get() > 0
-                || self.journal.commits.have_failed()
+                || self.durable.journal.commits.have_failed()
                 || self.jobs.are_ending()
         };
         let over = || {
@@ -299,7 +301,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             // `give_up` does not always exclude the image.
             self.reopen(epochs);
             // Only the image disk took part in this.
-            self.give_up(epochs.device(), error.clone()).await?;
+            self.durable.give_up(epochs.device(), error.clone()).await?;
             return Err(error);
         }
         epochs.segments.borrow_mut().extend(written.places);
@@ -328,8 +330,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let unreadable = epochs.unreadable.borrow().clone();
         let Some((range, _)) = unreadable else { return Ok(()) };
         let memory = self.buffer(&epochs.arena, super::len(&range)).await?;
-        let extent = self.shape.extent_of(range.start);
-        let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
+        let extent = self.store.shape.extent_of(range.start);
+        let _guard = self.locks.exclusive(extent).await;
         self.read_image_bytes(&range, &memory).await?;
         epochs.unreadable.take();
         Ok(())
@@ -354,7 +356,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }));
         // A power cut must not remove an epoch's bytes from the SSDs: the disk would then have to revert more
         // than another epoch can hold.
-        work.push(Box::pin(self.commit(Origin::Background)));
+        work.push(Box::pin(self.durable.commit(Origin::Background)));
         join_all(work.into_iter()).await.into_iter().collect::<Result<()>>()?;
         match &*epochs.unreadable.borrow() {
             Some((_, error)) => Err(error.clone()),
@@ -365,15 +367,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Reads frozen ranges in the order of addresses; several such tasks share `next`.
     async fn capture_frozen(self: &Rc<Self>, epochs: &Epochs, next: &Cell<Bytes>) -> Result<()> {
         loop {
-            let part = epochs.next_of(|lacks| &lacks.frozen, &(next.get()..self.shape.image_len()));
+            let part = epochs.next_of(|lacks| &lacks.frozen, &(next.get()..self.store.shape.image_len()));
             let Some(part) = part.filter(|_| epochs.unreadable.borrow().is_none()) else { return Ok(()) };
-            let extent = self.shape.extent_of(part.start);
-            let most = (part.start + self.bounce_limit() / 2).min(self.shape.bytes_of(extent).end);
+            let extent = self.store.shape.extent_of(part.start);
+            let most = (part.start + LARGEST_BUFFER / 2).min(self.store.shape.bytes_of(extent).end);
             let part = part.start..part.end.min(most);
             next.set(part.end);
             // Allocates before the lock: guests must not wait for memory that the disk has to free.
             let memory = self.buffer(&epochs.arena, super::len(&part)).await?;
-            let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
+            let _guard = self.locks.exclusive(extent).await;
             self.capture(epochs, &part, Some(&memory)).await;
         }
     }
@@ -423,7 +425,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     }
                     Err(error) => {
                         // Only the image disk took part in this write.
-                        let given_up = self.give_up(epochs.device(), error.clone()).await;
+                        let given_up = self.durable.give_up(epochs.device(), error.clone()).await;
                         result = given_up.and(Err(error));
                     }
                 }

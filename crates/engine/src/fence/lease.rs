@@ -35,7 +35,7 @@
 //! one host only, can be opened apart. A later opening with both halves refuses (`open/judge.rs`).
 
 use crate::buffer::buffer;
-use crate::core::Core;
+use crate::core::Durable;
 use crate::devices::{Deadline, Member, RENEWALS};
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};
@@ -57,17 +57,17 @@ const BETWEEN: Nanos = Nanos::from_millis(500);
 /// Duration of a reading after which the watch of the device begins again.
 const SILENCE: Nanos = Nanos::from_secs(1);
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Durable<R, D> {
     /// Starts the renewals on all shared devices without renewals. A volume without shared devices starts
     /// nothing.
     pub fn start_leases(self: &Rc<Self>) {
-        for member in self.devices.iter().filter(|member| member.is_shared()) {
+        for member in self.store.devices.iter().filter(|member| member.is_shared()) {
             if D::ALWAYS_ANSWERS || planted(Bug::LeaseNotRenewed) || member.has_lease.replace(true) {
                 continue;
             }
             let (core, device) = (self.clone(), member.id);
             self.rt.spawn(async move {
-                let member = core.member(device);
+                let member = core.store.member(device);
                 core.keep_lease(member).await;
                 member.has_lease.set(false);
                 core.jobs.wake();
@@ -78,14 +78,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Ends all renewals. No renewal is in flight when the function returns, except on a device with late
     /// requests.
     pub async fn end_leases(&self) {
-        self.devices.leases_end.set(true);
+        self.store.devices.leases_end.set(true);
         self.jobs.wake();
-        let any_runs = || self.devices.iter().any(|member| member.has_lease.get());
+        let any_runs = || self.store.devices.iter().any(|member| member.has_lease.get());
         self.jobs.wait_for(|| (!any_runs()).then_some(())).await;
     }
 
     async fn keep_lease(&self, member: &Member<D>) {
-        let is_over = || (self.devices.leases_end.get() || self.fence.is_taken()).then_some(());
+        let is_over = || (self.store.devices.leases_end.get() || self.fence.is_taken()).then_some(());
         let (mut next, mut renewals, mut failed) = (self.rt.now() + PERIOD, 0, 0u64);
         loop {
             let rest = next.saturating_sub(self.rt.now());
@@ -96,7 +96,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             if !member.is_written() || !member.is_shared() {
                 continue;
             }
-            if let Some(header) = self.header_of_another(member, Deadline::Only).await {
+            if let Some(header) = self.store.devices.header_of_another(member, Deadline::Only).await {
                 return self.end_for(&header);
             }
             if is_over().is_some() {
@@ -137,7 +137,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Excludes a device that refused a renewal, if all its data is elsewhere.
     async fn renewal_failed(&self, member: &Member<D>, error: &io::Error, failed: u64) {
-        let device = self.describe(member.id);
+        let device = member.describe();
         if failed.is_power_of_two() {
             tracing::warn!(%device, %error, failed, "the lease could not be renewed");
         }

@@ -5,12 +5,13 @@
 //! forgets only once both images are durable. The directory is written after the pages of entries, in the
 //! same way: the directory never names an unwritten page.
 //!
-//! An image that cannot be written becomes void ([`Core::spare_region`]). Pages of the remaining image then
-//! go to a double-write area first. In the area, a page is sealed with the UUID of the device, not of the
-//! volume: two devices have pages of the same number.
+//! An image that cannot be written becomes void ([`Durable::spare_region`]). Pages of the remaining image
+//! then go to a double-write area first. In the area, a page is sealed with the UUID of the device, not of
+//! the volume: two devices have pages of the same number.
 
 use crate::buffer::buffer;
-use crate::core::Core;
+use crate::core::{Durable, Store};
+use crate::journal::Journal;
 use crate::map::CachePage;
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};
@@ -38,20 +39,20 @@ pub(crate) fn cache_images(superblock: &Superblock, device: DeviceId) -> Vec<(De
     images.into_iter().map(|(_, offset)| (device, offset)).collect()
 }
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Durable<R, D> {
     /// Writes all stale pages of the cache tables. If writing fails, the pages stay stale.
     pub async fn write_cache_tables(&self) -> Result<()> {
         if planted(Bug::CacheTableNotWritten) {
             return Ok(());
         }
-        let pages = self.state.borrow_mut().tables.take_stale();
-        if let Err(error) = self.write_stale(&pages, Self::encode_entries).await {
-            self.state.borrow_mut().tables.put_back(pages, []);
+        let pages = self.store.state.borrow_mut().tables.take_stale();
+        if let Err(error) = self.write_stale(&pages, Journal::encode_entries).await {
+            self.store.state.borrow_mut().tables.put_back(pages, []);
             return Err(error);
         }
-        let directories = self.state.borrow_mut().tables.take_stale_directories();
-        if let Err(error) = self.write_stale(&directories, Self::encode_directories).await {
-            self.state.borrow_mut().tables.put_back([], directories);
+        let directories = self.store.state.borrow_mut().tables.take_stale_directories();
+        if let Err(error) = self.write_stale(&directories, Journal::encode_directories).await {
+            self.store.state.borrow_mut().tables.put_back([], directories);
             return Err(error);
         }
         Ok(())
@@ -62,25 +63,25 @@ impl<R: Runtime, D: Device> Core<R, D> {
     async fn write_stale(
         &self,
         pages: &[CachePage],
-        encode: impl Fn(&Self, &[CachePage], &Buf, Uuid) -> u32,
+        encode: impl Fn(&Journal, &Store<D>, &[CachePage], &Buf, Uuid) -> u32,
     ) -> Result<()> {
         if pages.is_empty() {
             return Ok(());
         }
         let (buffer, for_area) = (buffer(PAGE * GROUP as u64).await, buffer(PAGE * GROUP as u64).await);
-        let volume = self.devices.superblock().volume;
+        let volume = self.store.devices.superblock().volume;
         for of_device in pages.chunk_by(|one, next| one.device == next.device) {
             let device = of_device[0].device;
-            let seal = self.member(device).entry.uuid;
-            for group in of_device.chunks(self.devices.most_in_area().min(GROUP)) {
+            let seal = self.store.member(device).entry.uuid;
+            for group in of_device.chunks(self.store.devices.most_in_area().min(GROUP)) {
                 loop {
-                    let images = cache_images(&self.devices.superblock(), device);
+                    let images = cache_images(&self.store.devices.superblock(), device);
                     if images.len() == 1 {
-                        encode(self, group, &for_area, seal);
+                        encode(&self.journal, &self.store, group, &for_area, seal);
                         self.write_to_areas(device, group.len(), &for_area).await?;
                     }
                     // Encoded once: both images get the same bytes.
-                    let first = PAGE * u64::from(encode(self, group, &buffer, volume));
+                    let first = PAGE * u64::from(encode(&self.journal, &self.store, group, &buffer, volume));
                     if self.write_images(device, group, first, &images, &buffer).await? {
                         break;
                     }
@@ -96,7 +97,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Ok(());
         }
         let (places, areas): (Vec<u32>, _) =
-            ((0..pages as u32).collect(), self.devices.places(RegionKind::DoubleWrite));
+            ((0..pages as u32).collect(), self.store.devices.places(RegionKind::DoubleWrite));
         match self.write_copies(RegionKind::DoubleWrite, &places, buffer, &areas).await? {
             true => Ok(()),
             false => {
@@ -116,28 +117,60 @@ impl<R: Runtime, D: Device> Core<R, D> {
         images: &[(DeviceId, Bytes)],
         buffer: &Buf,
     ) -> Result<bool> {
-        let beside = self.devices.beside.borrow().clone();
+        let beside = self.store.devices.beside.borrow().clone();
         let is_here = |region: &&Region| region.kind == RegionKind::CacheTable && region.device == device;
         let beside = beside.iter().filter(is_here).map(|region| (device, region.offset));
         for (_, image) in images.iter().copied().chain(beside) {
             // The device has failed. If the device returns, its table does not count.
-            if !self.member(device).is_written() {
+            if !self.store.member(device).is_written() {
                 break;
             }
             if let Err(error) = self.write_runs(group, buffer, device, image + first).await {
                 self.spare_region(RegionKind::CacheTable, device, image, error).await?;
                 return Ok(false);
             }
-            if let Err(error) = self.flush_member(self.member(device), "the cache table").await {
+            if let Err(error) = self.flush_member(self.store.member(device), "the cache table").await {
                 self.give_up(device, error).await?;
             }
         }
         Ok(true)
     }
 
-    fn encode_entries(&self, pages: &[CachePage], buffer: &Buf, seal: Uuid) -> u32 {
-        let mut state = self.state.borrow_mut();
-        let (device, sequence) = (pages[0].device, self.journal.newest());
+    /// Writes a group of pages to one image, adjacent pages in one request. Does not flush.
+    async fn write_runs(
+        &self,
+        pages: &[CachePage],
+        buffer: &Buf,
+        device: DeviceId,
+        first: Bytes,
+    ) -> Result<()> {
+        let member = self.store.member(device);
+        let mut done = 0;
+        for run in pages.chunk_by(|one, next| one.page + 1 == next.page) {
+            let part = PAGE * done..PAGE * (done + run.len() as u64);
+            let at = first + PAGE * u64::from(run[0].page);
+            let part = buffer.slice(part);
+            if self.device_write(member, at, &part, Origin::Background).await.is_err() {
+                // Retried once before the image becomes void.
+                self.device_write(member, at, &part, Origin::Background).await?;
+            }
+            self.background.borrow_mut().map_bytes += PAGE.0 * run.len() as u64;
+            done += run.len() as u64;
+        }
+        Ok(())
+    }
+}
+
+impl Journal {
+    fn encode_entries<D: Device>(
+        &self,
+        store: &Store<D>,
+        pages: &[CachePage],
+        buffer: &Buf,
+        seal: Uuid,
+    ) -> u32 {
+        let mut state = store.state.borrow_mut();
+        let (device, sequence) = (pages[0].device, self.newest());
         let first = state.tables.directory_pages(device);
         let mut contents = Vec::with_capacity(pages.len());
         buffer.with_bytes_mut(|bytes| {
@@ -156,9 +189,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
         first
     }
 
-    fn encode_directories(&self, pages: &[CachePage], buffer: &Buf, seal: Uuid) -> u32 {
-        let state = self.state.borrow();
-        let sequence = self.journal.newest();
+    fn encode_directories<D: Device>(
+        &self,
+        store: &Store<D>,
+        pages: &[CachePage],
+        buffer: &Buf,
+        seal: Uuid,
+    ) -> u32 {
+        let state = store.state.borrow();
+        let sequence = self.newest();
         buffer.with_bytes_mut(|bytes| {
             for (bytes, &CachePage { device, page }) in bytes.chunks_exact_mut(PAGE.as_usize()).zip(pages) {
                 let content = |page| state.tables.content(CachePage { device, page });
@@ -166,30 +205,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
         });
         0
-    }
-
-    /// Writes a group of pages to one image, adjacent pages in one request. Does not flush.
-    async fn write_runs(
-        &self,
-        pages: &[CachePage],
-        buffer: &Buf,
-        device: DeviceId,
-        first: Bytes,
-    ) -> Result<()> {
-        let member = self.member(device);
-        let mut done = 0;
-        for run in pages.chunk_by(|one, next| one.page + 1 == next.page) {
-            let part = PAGE * done..PAGE * (done + run.len() as u64);
-            let at = first + PAGE * u64::from(run[0].page);
-            let part = buffer.slice(part);
-            if self.device_write(member, at, &part, Origin::Background).await.is_err() {
-                // Retried once before the image becomes void.
-                self.device_write(member, at, &part, Origin::Background).await?;
-            }
-            self.background.borrow_mut().map_bytes += PAGE.0 * run.len() as u64;
-            done += run.len() as u64;
-        }
-        Ok(())
     }
 }
 

@@ -12,8 +12,9 @@
 //! The journal forgets only once all pages are durable. A page shows durable changes only, never pending
 //! changes. A checkpoint therefore needs no commit and holds up no flush.
 
-use crate::core::Core;
+use crate::core::{Durable, Store};
 use crate::devices::Devices;
+use crate::journal::Journal;
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId, ExtentId};
@@ -46,14 +47,14 @@ impl<D: Device> Devices<D> {
     }
 }
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Durable<R, D> {
     /// Writes all stale pages, then moves the journal's tail up to the newest batch at the start of the call.
     pub async fn checkpoint(&self) -> Result<()> {
         let _alone = self.journal.checkpoints.acquire(1).await;
         self.confirm_own().await?;
         let done = self.journal.newest();
         let (pages, intents, summary): (Vec<u32>, Vec<u32>, Option<Summary>) = {
-            let mut state = self.state.borrow_mut();
+            let mut state = self.store.state.borrow_mut();
             let (pages, summary) = state.take_stale_pages();
             (pages.into_iter().collect(), state.take_stale_intents().into_iter().collect(), summary)
         };
@@ -71,12 +72,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.append_checkpoint(done).await
         };
         if let Err(error) = result.await {
-            let mut state = self.state.borrow_mut();
+            let mut state = self.store.state.borrow_mut();
             state.groups.end(summary, true);
             state.put_back(pages, intents);
             return Err(error);
         }
-        let mut state = self.state.borrow_mut();
+        let mut state = self.store.state.borrow_mut();
         state.groups.end(summary, false);
         state.end_checkpoint(done);
         drop(state);
@@ -91,11 +92,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Ok(());
         }
         let buffer = Arena::new(PAGE * GROUP as u64).alloc(PAGE * GROUP as u64).await;
-        for group in pages.chunks(self.devices.most_in_area()) {
+        for group in pages.chunks(self.store.devices.most_in_area()) {
             // Encoded once: all places get the same bytes.
             match kind {
-                RegionKind::Intents => self.encode_intents(group, &buffer),
-                _ => self.encode_map(group, &buffer),
+                RegionKind::Intents => self.journal.encode_intents(&self.store, group, &buffer),
+                _ => self.journal.encode_map(&self.store, group, &buffer),
             }
             self.write_everywhere(kind, group, &buffer).await?;
         }
@@ -105,18 +106,19 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Writes a group of pages to all places of their structure. A place that cannot be written may already
     /// have become void or failed with the group before.
     async fn write_everywhere(&self, kind: RegionKind, group: &[u32], buffer: &Buf) -> Result<()> {
-        if kind == RegionKind::Intents && !self.devices.superblock().has(kind) {
+        if kind == RegionKind::Intents && !self.store.devices.superblock().has(kind) {
             // With one required copy, the volume may have no table of spans.
             return Ok(());
         }
-        let named = images(&self.devices.superblock(), kind);
-        let (images, areas) = (self.devices.places(kind), self.devices.places(RegionKind::DoubleWrite));
+        let named = images(&self.store.devices.superblock(), kind);
+        let (images, areas) =
+            (self.store.devices.places(kind), self.store.devices.places(RegionKind::DoubleWrite));
         let places: Vec<u32> = (0..group.len() as u32).collect();
         // With one copy, either image is whole while the other is being written. With two required copies,
         // either device may be lost at any moment.
-        let is_written = |(device, _): &(DeviceId, Bytes)| self.member(*device).is_written();
+        let is_written = |(device, _): &(DeviceId, Bytes)| self.store.member(*device).is_written();
         let has_both = named.len() > 1 && images.iter().all(is_written) || areas.is_empty();
-        if self.shape.copies == 1 && has_both {
+        if self.store.shape.copies == 1 && has_both {
             let mut is_written = false;
             for image in &images {
                 // If the device with the journal is lost now, this image is the only one left.
@@ -143,13 +145,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
     async fn write_summary(&self, summary: Option<&Summary>) -> Result<()> {
         let Some(summary) = summary else { return Ok(()) };
         let (volume, pages) = {
-            let superblock = self.devices.superblock();
+            let superblock = self.store.devices.superblock();
             (superblock.volume, superblock.map_pages())
         };
         let buffer = Arena::new(PAGE).alloc(PAGE).await;
         for number in pages..pages + map_summary::PAGES {
             buffer.with_bytes_mut(|bytes| summary.encode(bytes, volume, number));
-            let images = self.devices.places(RegionKind::Map);
+            let images = self.store.devices.places(RegionKind::Map);
             let is_written = self.write_copies(RegionKind::Map, &[number], &buffer, &images).await?;
             require(is_written, RegionKind::Map)?;
         }
@@ -166,7 +168,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         buffer: &Buf,
         copies: &[(DeviceId, Bytes)],
     ) -> Result<bool> {
-        let written = copies.iter().filter(|(device, _)| self.member(*device).is_written());
+        let written = copies.iter().filter(|(device, _)| self.store.member(*device).is_written());
         let writes = written.map(async |&(device, region)| {
             if let Err(error) = self.write_group(places, buffer, device, region).await {
                 return self.spare_region(kind, device, region, error).await.map(|()| false);
@@ -175,8 +177,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 return Ok(true);
             }
             // A device that cannot flush may have lost more than these pages.
-            match self.flush_member(self.member(device), "the map").await {
-                Ok(()) => Ok(self.member(device).is_current()),
+            match self.flush_member(self.store.member(device), "the map").await {
+                Ok(()) => Ok(self.store.member(device).is_current()),
                 Err(error) => self.lose(device, error).map(|()| false),
             }
         });
@@ -185,28 +187,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(written.contains(&true))
     }
 
-    fn encode_map(&self, pages: &[u32], buffer: &Buf) {
-        let (state, volume) = (self.state.borrow(), self.devices.superblock().volume);
-        let (copies, sequence) = (self.shape.copies, self.journal.newest());
-        let per_page = map_page::extents_per_page(copies);
-        for_each_page(pages, buffer, |bytes, page| {
-            let extents = page * per_page..((page + 1) * per_page).min(self.shape.extents());
-            let entries = extents.map(|e| state.durable_entry(ExtentId(e)));
-            map_page::encode(bytes, volume, page, sequence, copies, entries);
-        });
-    }
-
-    fn encode_intents(&self, pages: &[u32], buffer: &Buf) {
-        let (state, volume) = (self.state.borrow(), self.devices.superblock().volume);
-        let sequence = self.journal.newest();
-        for_each_page(pages, buffer, |bytes, page| {
-            intent_page::encode(bytes, volume, page, sequence, |span| state.behind.durable(span));
-        });
-    }
-
     /// Writes a group of pages to their places in one region, adjacent pages in one request. Does not flush.
     async fn write_group(&self, places: &[u32], buffer: &Buf, device: DeviceId, region: Bytes) -> Result<()> {
-        let member = self.member(device);
+        let member = self.store.member(device);
         let mut first = 0;
         while first < places.len() {
             let run = (first..places.len())
@@ -223,6 +206,27 @@ impl<R: Runtime, D: Device> Core<R, D> {
             first += run;
         }
         Ok(())
+    }
+}
+
+impl Journal {
+    fn encode_map<D: Device>(&self, store: &Store<D>, pages: &[u32], buffer: &Buf) {
+        let (state, volume) = (store.state.borrow(), store.devices.superblock().volume);
+        let (copies, sequence) = (store.shape.copies, self.newest());
+        let per_page = map_page::extents_per_page(copies);
+        for_each_page(pages, buffer, |bytes, page| {
+            let extents = page * per_page..((page + 1) * per_page).min(store.shape.extents());
+            let entries = extents.map(|e| state.durable_entry(ExtentId(e)));
+            map_page::encode(bytes, volume, page, sequence, copies, entries);
+        });
+    }
+
+    fn encode_intents<D: Device>(&self, store: &Store<D>, pages: &[u32], buffer: &Buf) {
+        let (state, volume) = (store.state.borrow(), store.devices.superblock().volume);
+        let sequence = self.newest();
+        for_each_page(pages, buffer, |bytes, page| {
+            intent_page::encode(bytes, volume, page, sequence, |span| state.behind.durable(span));
+        });
     }
 }
 

@@ -5,9 +5,9 @@
 //! records and flush the journal; free the slots that the records freed.
 //!
 //! A record that a clean cached copy has left its block slot describes no data. A batch of only such records
-//! needs no flush but the journal's ([`Core::record_left`]).
+//! needs no flush but the journal's ([`Durable::record_left`]).
 
-use crate::core::Core;
+use crate::core::Durable;
 use crate::devices::Timed;
 use crate::map::Scope;
 use crate::planted::{Bug, planted};
@@ -99,7 +99,7 @@ impl Drop for Running<'_> {
     }
 }
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Durable<R, D> {
     /// Makes every change before this call durable, on behalf of a waiting guest or of background work.
     pub async fn commit(&self, origin: Origin) -> Result<()> {
         self.journal.commits.takes_all.set(true);
@@ -110,7 +110,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// was told of fails.
     pub async fn flush_for_guest(&self) -> Result<()> {
         if let Some(error) = self.journal.commits.owed.take() {
-            self.state.borrow_mut().settle_log();
+            self.store.state.borrow_mut().settle_log();
             return Err(error);
         }
         self.commit_promised(Origin::Guest).await
@@ -192,7 +192,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Makes changes of the extents before `end` durable. Only for an opening, while nothing else commits.
     pub async fn commit_below(&self, end: ExtentId) -> Result<()> {
-        let scope = Scope::Below(end, self.shape.block_of(end, Bytes::ZERO));
+        let scope = Scope::Below(end, self.store.shape.block_of(end, Bytes::ZERO));
         let recorded = self.run_commit(scope, Origin::Background).await;
         recorded.map(drop).inspect_err(|error| self.fail(error.clone()))
     }
@@ -203,7 +203,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let mut any = false;
         let result = loop {
             let others_are_left =
-                self.state.borrow_mut().begin_commit(scope, self.journal.most_pending(), &mut records);
+                self.store.state.borrow_mut().begin_commit(scope, self.journal.most_pending(), &mut records);
             let result = self.commit_records(&mut records, scope, origin).await;
             any |= !records.is_empty();
             if result.is_err() || !others_are_left {
@@ -211,7 +211,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
         };
         if result.is_err() {
-            self.state.borrow_mut().keep_spans();
+            self.store.state.borrow_mut().keep_spans();
         }
         self.journal.commits.records.replace(records);
         result.map(|()| any)
@@ -230,18 +230,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
         {
             // The lost device misses later writes, so its copies may differ: no span is cleared.
             records.retain(|record| !matches!(record, Record::Intent(..)));
-            let mut state = self.state.borrow_mut();
+            let mut state = self.store.state.borrow_mut();
             state.keep_spans();
-            state.exchange_recorded(records, |device| self.member(device).is_current());
+            state.exchange_recorded(records, |device| self.store.member(device).is_current());
         }
         if records.is_empty() {
-            self.state.borrow_mut().end_commit(self.journal.newest());
+            self.store.state.borrow_mut().end_commit(self.journal.newest());
             return Ok(());
         }
-        let doubt = |_: &Error| self.state.borrow_mut().doubt_spans();
+        let doubt = |_: &Error| self.store.state.borrow_mut().doubt_spans();
         let permit = self.append(records).await.inspect_err(doubt)?;
-        self.note_listed(records);
-        self.state.borrow_mut().end_commit(self.journal.newest());
+        self.journal.note_listed(&self.store, records);
+        self.store.state.borrow_mut().end_commit(self.journal.newest());
         drop(permit);
         self.background.borrow_mut().commits += 1;
         self.jobs.wake();
@@ -254,7 +254,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if planted(Bug::FlushSkipped) {
             return Ok(FlushOutcome::DevicesKept);
         }
-        let written = self.devices.iter().filter(|member| member.is_written());
+        let written = self.store.devices.iter().filter(|member| member.is_written());
         let flushes = written.map(async |member| {
             let device = member.id;
             match member.flush(&self.rt).await {
@@ -267,18 +267,21 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 }
                 Ok(None) => Ok(()),
                 Err(error) => {
-                    let error = Error::io(format_args!("{} could not flush", self.describe(device)), &error);
+                    let error = Error::io(
+                        format_args!("{} could not flush", self.store.member(device).describe()),
+                        &error,
+                    );
                     // Excluded at once, not after all flushes: other requests would read data that the device
                     // has lost.
                     self.lose(device, error)
                 }
             }
         });
-        let before = self.devices.changes();
+        let before = self.store.devices.changes();
         join_all(flushes).await.into_iter().collect::<Result<()>>()?;
         self.record_states().await?;
         // The watchdog may have excluded a device too.
-        Ok(if self.devices.changes() == before {
+        Ok(if self.store.devices.changes() == before {
             FlushOutcome::DevicesKept
         } else {
             FlushOutcome::DeviceLost

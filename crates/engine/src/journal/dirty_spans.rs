@@ -6,7 +6,7 @@
 //! was flushed. If the table cannot be written, no block becomes dirty any more: writes go to the disk.
 
 use crate::buffer::buffer;
-use crate::core::Core;
+use crate::core::Durable;
 use crate::devices::{Deadline, Member};
 use crate::planted::{Bug, planted};
 use crate::shape::Shape;
@@ -154,12 +154,12 @@ impl DirtySpans {
     }
 }
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Durable<R, D> {
     /// Waits until the span of an extent is named durably, before blocks of the extent become dirty. Returns
     /// `None` if the span cannot be named: the write must go to the home.
     pub async fn begin_dirtying(&self, extent: ExtentId) -> Option<Dirtying<'_>> {
         let Some(spans) = &self.dirty_spans else { return Some(Dirtying(None)) };
-        let span = self.shape.span_of(extent);
+        let span = self.store.shape.span_of(extent);
         loop {
             match spans.begin(span) {
                 Some(true) => return Some(Dirtying(Some((spans, span)))),
@@ -182,13 +182,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let wanted = std::mem::take(&mut table.wanted);
             (&table.named | &wanted, table.sequence)
         };
-        let volume = self.devices.superblock().volume;
+        let volume = self.store.devices.superblock().volume;
         let bytes = encode(volume, spans.spans, sequence, named.iter().copied());
         let buf = buffer(Bytes::of_len(bytes.len())).await;
         buf.copy_from_slice(Bytes::ZERO, &bytes);
         let at = region + half(spans.spans) * (sequence % 2);
         let written = async {
-            let member = self.member(device);
+            let member = self.store.member(device);
             self.device_write(member, at, &buf, Origin::Background).await?;
             self.flush_member(member, "the table of dirty spans").await
         };
@@ -218,7 +218,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Drops spans without dirty blocks from the table. Written-back blocks are flushed first.
     pub async fn clear_dirty_spans(&self) -> Result<()> {
         let Some(spans) = &self.dirty_spans else { return Ok(()) };
-        let idle = spans.idle(|span| self.state.borrow().has_dirty(span));
+        let idle = spans.idle(|span| self.store.state.borrow().has_dirty(span));
         if idle.is_empty() {
             return Ok(());
         }

@@ -6,7 +6,7 @@
 //! device.
 
 use crate::Result;
-use crate::core::Core;
+use crate::core::Durable;
 use crate::planted::{Bug, planted};
 use braid_base::{Bytes, DeviceId};
 use braid_policy::Origin;
@@ -24,7 +24,7 @@ pub(crate) struct Gap {
     pub room: Bytes,
 }
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Durable<R, D> {
     /// Copies to each journal its missing batches, oldest first. Must end before any new batch is written,
     /// because new batches build on the missing ones.
     pub async fn fill_gaps(&self, gaps: &[Gap]) -> Result<()> {
@@ -34,8 +34,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         for &Gap { from, to, place, room } in gaps {
             let batch = Arena::new(room).alloc(room).await;
             let at = |device| self.journal.offset_on(device) + place;
-            self.device_read(self.member(from), at(from), &batch, Origin::Background).await?;
-            let target = self.member(to);
+            self.device_read(self.store.member(from), at(from), &batch, Origin::Background).await?;
+            let target = self.store.member(to);
             let written = async {
                 self.device_write(target, at(to), &batch, Origin::Background).await?;
                 self.flush_member(target, "a batch that its journal lacked").await

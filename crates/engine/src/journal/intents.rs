@@ -3,7 +3,7 @@
 //! describes no data, so only the journal is flushed.
 
 use crate::Result;
-use crate::core::Core;
+use crate::core::Durable;
 use crate::map::Intent;
 use crate::planted::{Bug, planted};
 use braid_format::SpanId;
@@ -11,15 +11,15 @@ use braid_format::journal::Record;
 use braid_policy::Origin;
 use braid_runtime::{Device, Permit, Runtime};
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Durable<R, D> {
     /// Waits until the journal records that the copies of a span may differ, and begins a write in the span.
     /// The write ends with [`crate::map::Behind::end_write`]. In a busy span the cost is one look into a
     /// table.
     pub async fn intend(&self, span: SpanId) -> Result<()> {
         loop {
-            let intent = self.state.borrow_mut().behind.begin_write(span);
+            let intent = self.store.state.borrow_mut().behind.begin_write(span);
             if planted(Bug::IntentTooLate) && intent == Intent::Record {
-                self.state.borrow_mut().behind.begin_unrecorded(span);
+                self.store.state.borrow_mut().behind.begin_unrecorded(span);
                 return Ok(());
             }
             match intent {
@@ -32,7 +32,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Waits until a stale copy in a span is recorded in the journal, or no longer needs a record.
     pub async fn record_behind(&self, span: SpanId) -> Result<()> {
-        while self.state.borrow().behind.is_unrecorded(span) {
+        while self.store.state.borrow().behind.is_unrecorded(span) {
             self.record_spans().await?;
         }
         Ok(())
@@ -43,12 +43,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// in between, the stale copy would count as current.
     async fn begin_record(&self) -> Result<Permit> {
         loop {
-            if self.state.borrow_mut().is_exchange_pending() {
+            if self.store.state.borrow_mut().is_exchange_pending() {
                 Box::pin(self.commit(Origin::Guest)).await?;
             }
             self.record_states().await?;
             let alone = self.journal.intents.acquire(1).await;
-            if !self.state.borrow_mut().is_exchange_pending() && self.devices.are_states_recorded() {
+            if !self.store.state.borrow_mut().is_exchange_pending()
+                && self.store.devices.are_states_recorded()
+            {
                 return Ok(alone);
             }
         }
@@ -60,10 +62,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if let Some(error) = self.journal.commits.failure() {
             return Err(error);
         }
-        let wanted = self.state.borrow_mut().behind.take_wanted();
+        let wanted = self.store.state.borrow_mut().behind.take_wanted();
         if wanted.is_empty() {
             // Another task has recorded the spans, or a running commit must end first.
-            return if self.state.borrow().behind.has_wanted() {
+            return if self.store.state.borrow().behind.has_wanted() {
                 self.journal.commits.wait_for_end().await
             } else {
                 Ok(())
@@ -73,7 +75,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let records: Vec<Record> =
                 some.iter().map(|&(span, difference)| Record::Intent(span, difference)).collect();
             let permit = self.append(&records).await?;
-            let mut state = self.state.borrow_mut();
+            let mut state = self.store.state.borrow_mut();
             state.behind.recorded(some);
             state.mark_intents_stale(some.iter().map(|(span, _)| *span));
             drop((state, permit));

@@ -6,7 +6,8 @@
 //! without a power cut, or by the journal on a second device.
 
 use crate::Result;
-use crate::core::Core;
+use crate::core::{Durable, Store};
+use crate::journal::Journal;
 use crate::shape::Shape;
 use braid_base::{BlockId, Bytes, DeviceId, ExtentId, Nanos};
 use braid_format::journal::{MOST_PREVIOUS, Record};
@@ -18,7 +19,7 @@ use braid_runtime::{Arena, Device, Runtime};
 /// Longest time for which a proof waits for a flush of its device on behalf of other work.
 const UNFLUSHED: Nanos = Nanos::from_secs(1);
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Durable<R, D> {
     /// Keeps the proof up to date until the volume closes.
     pub async fn keep_proof(&self) {
         let mut flush_by = None;
@@ -50,7 +51,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     pub async fn prove(&self) -> Result<()> {
         let (newest, witnessed) = (self.journal.newest(), self.journal.listed.durable());
         let proof = Proof {
-            epoch: self.devices.superblock().epoch,
+            epoch: self.store.devices.superblock().epoch,
             sequence: newest,
             extents: self.journal.newest_extents(),
             witnessed,
@@ -63,14 +64,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.journal.proof_half.get().map_or(newest % proof::PAGES, |last| (last + 1) % proof::PAGES);
         self.journal.proof_half.set(Some(half));
         let page = Arena::new(proof::SIZE).alloc(proof::SIZE).await;
-        page.copy_from_slice(Bytes::ZERO, &proof::encode(self.devices.superblock().volume, &proof));
-        for (device, offset) in self.proofs() {
-            let member = self.member(device);
+        page.copy_from_slice(Bytes::ZERO, &proof::encode(self.store.devices.superblock().volume, &proof));
+        for (device, offset) in self.journal.proofs(&self.store) {
+            let member = self.store.member(device);
             if member.is_written() {
                 let place = offset + proof::SIZE * half;
                 let written = self.device_write(member, place, &page, Origin::Background).await;
                 match written {
-                    Err(error) if self.shape.copies > 1 => self.give_up(device, error).await?,
+                    Err(error) if self.store.shape.copies > 1 => self.give_up(device, error).await?,
                     // Without the proof, the journal still holds everything. The device counts the error.
                     Ok(()) | Err(_) => {}
                 }
@@ -79,17 +80,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// Returns the places of the proofs: beside the rings in use.
-    fn proofs(&self) -> Vec<(DeviceId, Bytes)> {
-        let mut places = self.devices.places(RegionKind::Proof);
-        places.retain(|(device, _)| self.journal.is_on(*device));
-        places
-    }
-
     /// Makes the proofs durable.
     pub async fn flush_proofs(&self) -> Result<()> {
-        for (device, _) in self.proofs() {
-            let member = self.member(device);
+        for (device, _) in self.journal.proofs(&self.store) {
+            let member = self.store.member(device);
             if member.is_written()
                 && let Err(error) = self.flush_member(member, "the journal's proof").await
             {
@@ -97,6 +91,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
         }
         Ok(())
+    }
+}
+
+impl Journal {
+    /// Returns the places of the proofs: beside the rings in use.
+    fn proofs<D: Device>(&self, store: &Store<D>) -> Vec<(DeviceId, Bytes)> {
+        let mut places = store.devices.places(RegionKind::Proof);
+        places.retain(|(device, _)| self.is_on(*device));
+        places
     }
 }
 

@@ -19,8 +19,9 @@
 use super::recover::RecoveryInput;
 use crate::Result;
 use crate::buffer::buffer;
-use crate::core::Core;
+use crate::core::{Durable, Store};
 use crate::devices::Deadline;
+use crate::journal::Journal;
 use crate::map::State;
 use crate::planted::{Bug, planted};
 use braid_base::{BlockId, Bytes, DeviceId, ExtentId};
@@ -60,19 +61,19 @@ pub(super) struct ListContents {
     pub blocks: Vec<(BlockId, Option<Extra>)>,
 }
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Durable<R, D> {
     /// Writes and flushes a list of the recent entries, if the last list lacks an entry. True if the witness
     /// has to name a new list.
     pub(super) async fn write_recent_entries(&self) -> Result<bool> {
         // While metadata moves, rings begin and end: the next call will do.
-        let Some(_alone) = self.devices.life.try_acquire(1) else { return Ok(false) };
-        let Some((device, ring, len)) = self.place_of_entries() else { return Ok(false) };
+        let Some(_alone) = self.store.devices.life.try_acquire(1) else { return Ok(false) };
+        let Some((device, ring, len)) = self.journal.place_of_entries(&self.store) else { return Ok(false) };
         let listed = &self.journal.listed;
         let Some((number, batch)) = listed.next_list(self.journal.newest()) else { return Ok(false) };
-        let list = List { epoch: self.devices.superblock().epoch, number, batch };
+        let list = List { epoch: self.store.devices.superblock().epoch, number, batch };
         // Newest batch and entries must match: no await between the two.
         let entries = {
-            let state = self.state.borrow();
+            let state = self.store.state.borrow();
             listed.all().into_iter().map(|extent| (extent, state.durable_entry(extent))).collect()
         };
         let contents = ListContents { entries, blocks: listed.blocks.all() };
@@ -86,7 +87,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
             return Ok(false);
         }
-        let member = self.member(device);
+        let member = self.store.member(device);
         if !planted(Bug::ListNamedEarly)
             && let Err(error) = self.flush_member(member, "the recent entries of the map").await
         {
@@ -103,7 +104,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         device: DeviceId,
         start: Bytes,
     ) -> Result<()> {
-        let (volume, member) = (self.devices.superblock().volume, self.member(device));
+        let (volume, member) = (self.store.devices.superblock().volume, self.store.member(device));
         let buffer = Arena::new(recent::SIZE * u64::from(GROUP)).alloc(recent::SIZE * u64::from(GROUP)).await;
         let of_extents = entries.chunks(PER_PAGE).map(Page::Extents);
         let mut pages = (0..).zip(of_extents.chain(blocks.chunks(BLOCKS_PER_PAGE).map(Page::Blocks)));
@@ -128,12 +129,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
             first += count;
         }
     }
+}
 
+impl Journal {
     /// Returns the ring beside the witness: device, offset and length.
-    pub(super) fn place_of_entries(&self) -> Option<(DeviceId, Bytes, Bytes)> {
-        let witnesses = self.witnesses();
-        let superblock = self.devices.superblock();
-        if !self.devices.beside.borrow().is_empty() {
+    pub(super) fn place_of_entries<D: Device>(&self, store: &Store<D>) -> Option<(DeviceId, Bytes, Bytes)> {
+        let witnesses = self.witnesses(store);
+        let superblock = store.devices.superblock();
+        if !store.devices.beside.borrow().is_empty() {
             return None;
         }
         let ring =
@@ -143,11 +146,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// True if `records` place extents on devices without the journal, or take extents from there. If the
     /// journal is lost, such extents must not read as older bytes.
-    pub(super) fn concern_other_devices(&self, records: &[Record]) -> bool {
-        let state = self.state.borrow();
+    pub(super) fn concern_other_devices<D: Device>(&self, store: &Store<D>, records: &[Record]) -> bool {
+        let state = store.state.borrow();
         let on_other = |slot| {
             let place = state.space.locate(slot);
-            place.is_some_and(|place| !self.journal.is_on(place.device))
+            place.is_some_and(|place| !self.is_on(place.device))
         };
         records.iter().any(|record| match record {
             Record::Extent(_, entry) if on_other(entry.home) => true,

@@ -2,7 +2,7 @@
 //! commit.
 
 use super::Journal;
-use crate::core::Core;
+use crate::core::{Durable, Store};
 use crate::{Error, ErrorKind, Result};
 use braid_policy::Origin;
 use braid_runtime::{Device, Runtime};
@@ -28,7 +28,7 @@ impl Drop for Reservation<'_> {
     }
 }
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Durable<R, D> {
     /// Waits until one commit has room for `records` more changes, beside pending changes and the
     /// reservations of other requests.
     ///
@@ -44,10 +44,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Err(Error::new(ErrorKind::Invalid, text));
         }
         loop {
-            if let Some(reservation) = self.try_reserve(records) {
+            if let Some(reservation) = self.journal.try_reserve(&self.store, records) {
                 return Ok(reservation);
             }
-            if self.state.borrow().pending() > 0 {
+            if self.store.state.borrow().pending() > 0 {
                 self.commit(Origin::Guest).await?;
             } else {
                 let reserved = journal.reserved.get();
@@ -56,11 +56,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
         }
     }
+}
 
-    /// As [`Core::reserve`], without waiting: none if there is no room now.
-    pub fn try_reserve(&self, records: usize) -> Option<Reservation<'_>> {
-        let journal = &self.journal;
-        if self.state.borrow().pending() + records > journal.unreserved() {
+impl Journal {
+    /// As [`Durable::reserve`], without waiting: none if there is no room now.
+    pub fn try_reserve<D: Device>(&self, store: &Store<D>, records: usize) -> Option<Reservation<'_>> {
+        let journal = self;
+        if store.state.borrow().pending() + records > journal.unreserved() {
             return None;
         }
         journal.reserved.set(journal.reserved.get() + records);

@@ -12,7 +12,7 @@
 use super::commit::Commits;
 use super::proof::changed_extents;
 use super::witness::Listed;
-use crate::core::Core;
+use crate::core::Durable;
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId, ExtentId};
@@ -311,7 +311,7 @@ fn end_of_checkpoint() -> Bytes {
     journal::room(0)
 }
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Durable<R, D> {
     /// Writes a batch and makes it durable. The permit keeps other batches back until the caller has updated
     /// its state.
     pub async fn append(&self, records: &[Record]) -> Result<Permit> {
@@ -401,7 +401,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     async fn write_batch(&self, records: &[Record], place: Bytes, tail: u64) -> Result<Kept> {
         let journal = &self.journal;
-        let volume = self.devices.superblock().volume;
+        let volume = self.store.devices.superblock().volume;
         let sequence = journal.ring.borrow().next_sequence;
         let room = {
             let previous = journal.previous.borrow();
@@ -416,7 +416,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let sequence = journal.ring.borrow_mut().push(place, room);
         let bytes = journal.buffer.borrow().slice(Bytes::ZERO..room.align_up(PAGE));
         let written = self.write_replicas(place, &bytes).await;
-        if self.journal_after_loss().is_some() {
+        if self.journal.journal_after_loss(&self.store).is_some() {
             return Ok(Kept::No);
         }
         written.inspect_err(|error| self.fail(error.clone()))?;
@@ -424,8 +424,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         // match.
         journal.ring.borrow_mut().newest = sequence;
         journal.in_ring.set(sequence);
-        let state = self.state.borrow();
-        journal.previous.replace(changed_extents(&self.shape, records, |block| state.commits_data_of(block)));
+        let state = self.store.state.borrow();
+        journal
+            .previous
+            .replace(changed_extents(&self.store.shape, records, |block| state.commits_data_of(block)));
         drop(state);
         self.jobs.wake();
         Ok(Kept::Yes)
@@ -435,9 +437,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// batch fails only if the volume cannot spare either.
     async fn write_replicas(&self, place: Bytes, bytes: &Buf) -> Result<()> {
         let places = self.journal.places();
-        let places = places.into_iter().filter(|(device, _)| self.member(*device).is_written());
+        let places = places.into_iter().filter(|(device, _)| self.store.member(*device).is_written());
         let writes = places.map(async |(device, offset)| {
-            let member = self.member(device);
+            let member = self.store.member(device);
             if let Err(error) = self.device_write(member, offset + place, bytes, Origin::Background).await {
                 return self.spare_region(RegionKind::Journal, device, offset, error).await.map(|()| false);
             }
@@ -445,8 +447,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 true => Ok(None),
                 false => member.flush(&self.rt).await,
             };
-            let failed =
-                |e| Error::io(format_args!("{} could not flush the journal", self.describe(device)), &e);
+            let failed = |e| {
+                Error::io(
+                    format_args!("{} could not flush the journal", self.store.member(device).describe()),
+                    &e,
+                )
+            };
             // Excluded at once: other requests would read data that the device may have lost.
             match flushed.map_err(failed) {
                 // The next opening does not read the batch from a device under resync.

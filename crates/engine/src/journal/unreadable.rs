@@ -4,7 +4,7 @@
 //! gone round. Every opening until then would need another repair.
 
 use crate::buffer::buffer;
-use crate::core::Core;
+use crate::core::Durable;
 use crate::devices::{Deadline, Member};
 use braid_base::Bytes;
 use braid_format::journal::{LARGEST_BATCH, PAGE};
@@ -13,7 +13,7 @@ use braid_runtime::{Device, Runtime};
 use std::io;
 use std::ops::Range;
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Durable<R, D> {
     /// Writes zeros, durably, to all unreadable pages of journals and proofs. Pages of batches in use stay:
     /// these batches are newer, and there may be no other copy.
     ///
@@ -21,10 +21,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// then can be read. If a device cannot write the zeros, a warning is logged: the next opening needs a
     /// repair again.
     pub async fn write_unreadable(&self) {
-        let regions = self.devices.superblock().regions.clone();
+        let regions = self.store.devices.superblock().regions.clone();
         let is_one = |region: &&Region| matches!(region.kind, RegionKind::Journal | RegionKind::Proof);
         for region in regions.iter().filter(is_one) {
-            let member = self.member(region.device);
+            let member = self.store.member(region.device);
             if !member.is_current() {
                 continue;
             }
@@ -36,7 +36,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 tracing::warn!(
                     "an unreadable place of {} cannot be written either ({error}): replace the device, or \
                      the next opening needs another repair",
-                    self.describe(region.device)
+                    self.store.member(region.device).describe()
                 );
             }
         }

@@ -5,7 +5,7 @@
 //! journals only protect against the loss of a device. A bad place in such a region must not end all flushes
 //! while every other place is sound. The superblocks first call the region *void*: from then on its contents
 //! do not count. The slots of the region stay taken. The region is made again later
-//! ([`Core::renew_regions`]). An image of a cache table becomes void if the other image on the same device
+//! ([`Upkeep::renew_regions`]). An image of a cache table becomes void if the other image on the same device
 //! counts, and if pages of the other image can go to a double-write area first.
 //!
 //! With two required copies the device fails, as after any failed write, if all its data is elsewhere. After
@@ -13,13 +13,14 @@
 
 use super::cache_table::cache_images;
 use super::checkpoint::{images, only_journal, rings};
-use crate::core::Core;
+use crate::core::{Durable, Store};
+use crate::devices::Devices;
 use crate::{Error, Result};
 use braid_base::{Bytes, DeviceId};
 use braid_format::superblock::{Features, Mapping, Region, RegionKind, Superblock};
 use braid_runtime::{Device, Runtime};
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Durable<R, D> {
     /// Excludes a region with a place that could not be written; if the volume needs the region, excludes the
     /// device.
     ///
@@ -33,20 +34,23 @@ impl<R: Runtime, D: Device> Core<R, D> {
         error: Error,
     ) -> Result<()> {
         let is_here = |region: &Region| (region.kind, region.device, region.offset) == (kind, device, offset);
-        if self.shape.copies > 1 && self.survives(device) {
+        if self.store.shape.copies > 1 && self.survives(device) {
             return self.lose(device, error);
         }
-        let named = self.devices.superblock().regions.iter().find(|r| is_here(r) && !r.void).copied();
+        let named = self.store.devices.superblock().regions.iter().find(|r| is_here(r) && !r.void).copied();
         let Some(region) = named else {
             // A copy was to move to the region, or has just left the region. The move itself checks whether
             // the place is still written.
-            self.devices.beside.borrow_mut().retain(|region| !is_here(region));
+            self.store.devices.beside.borrow_mut().retain(|region| !is_here(region));
             return Ok(());
         };
-        if !self.can_spare(&region) {
+        if !self.store.devices.can_spare(&region) {
             return self.lose(device, error);
         }
-        tracing::warn!("{}: the {kind} there is void, and is rebuilt: {error}", self.describe(device));
+        tracing::warn!(
+            "{}: the {kind} there is void, and is rebuilt: {error}",
+            self.store.member(device).describe()
+        );
         let give_up = |superblock: &mut Superblock| {
             superblock.features.incompat |= Features::VOID_REGIONS;
             superblock
@@ -57,21 +61,23 @@ impl<R: Runtime, D: Device> Core<R, D> {
         };
         // Marked in memory at once, before this task's turn to write superblocks. Until the superblocks are
         // written, neither the other copy nor its device may be excluded.
-        give_up(&mut self.devices.superblock.borrow_mut());
+        give_up(&mut self.store.devices.superblock.borrow_mut());
         self.change_superblock(give_up).await?;
-        if self.devices.beside.borrow().is_empty() {
-            self.journal.set_places(self.rings_of(&self.devices.superblock()), None);
-            self.note_only_journal();
+        if self.store.devices.beside.borrow().is_empty() {
+            self.journal.set_places(self.store.devices.rings_of(&self.store.devices.superblock()), None);
+            self.store.note_only_journal();
         }
         self.jobs.wake();
         Ok(())
     }
+}
 
+impl<D: Device> Devices<D> {
     /// True if every page of a structure is whole elsewhere at every instant, without this copy of the
     /// structure. The next opening reads nothing from a device under resync.
     fn can_spare(&self, region: &Region) -> bool {
-        let superblock = self.devices.superblock();
-        let is_read = |region: &&Region| self.member(region.device).is_current();
+        let superblock = self.superblock();
+        let is_read = |region: &&Region| self[region.device].is_current();
         let has = |kind, copy| superblock.region(kind, copy).is_some_and(|r| r != region && is_read(&r));
         let has_area = (0..2).any(|copy| has(RegionKind::DoubleWrite, copy));
         match region.kind {
@@ -86,17 +92,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// True if another current device has a copy of each structure that is written page by page.
     pub fn pages_survive(&self, device: DeviceId) -> bool {
-        let superblock = self.devices.superblock();
-        let is_elsewhere =
-            |&(other, _): &(DeviceId, Bytes)| other != device && self.member(other).is_current();
+        let superblock = self.superblock();
+        let is_elsewhere = |&(other, _): &(DeviceId, Bytes)| other != device && self[other].is_current();
         paged(&superblock).all(|kind| images(&superblock, kind).iter().any(is_elsewhere))
     }
 
     /// Returns the places of the rings in use, according to `superblock`.
     pub fn rings_of(&self, superblock: &Superblock) -> Vec<(DeviceId, Bytes)> {
-        rings(superblock, |device| self.member(device).is_current())
+        rings(superblock, |device| self[device].is_current())
     }
+}
 
+impl<D: Device> Store<D> {
     /// Updates which freed slots wait for a checkpoint, after a change of the places of journal and map
     /// images.
     pub fn note_only_journal(&self) {

@@ -23,8 +23,8 @@
 //! tear the page. The proof therefore says first that the page is alone.
 
 use super::listed_blocks::ListedBlocks;
-use crate::core::Core;
-use crate::journal::images;
+use crate::core::{Durable, Store};
+use crate::journal::{Journal, images};
 use crate::planted::{Bug, planted};
 use crate::{Error, Result};
 use braid_base::{Bytes, DeviceId, ExtentId, Nanos};
@@ -188,7 +188,7 @@ impl Listed {
     }
 }
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Durable<R, D> {
     /// Writes and flushes the witness and the list of recent entries, beside guests, until the volume closes.
     pub async fn keep_witness(&self) {
         while !self.jobs.are_ending() {
@@ -206,7 +206,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Ok(());
         }
         self.confirm_own().await?;
-        if self.journal.listed.wait_for_checkpoint() && self.place_of_entries().is_some() {
+        if self.journal.listed.wait_for_checkpoint() && self.journal.place_of_entries(&self.store).is_some() {
             self.checkpoint().await?;
         }
         let is_free = self.journal.listed.is_named.get();
@@ -225,14 +225,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let (number, written) = self.write_witness().await;
         let mut is_named = !written.is_empty();
         for &device in &written {
-            let member = self.member(device);
+            let member = self.store.member(device);
             if let Err(error) = self.flush_member(member, "the journal's witness").await {
                 is_named = false;
                 self.give_up(device, error).await?;
             }
         }
         self.journal.listed.is_named.set(is_named);
-        let is_kept = |device: DeviceId| is_named && self.witnesses().iter().any(|(id, _)| *id == device);
+        let is_kept = |device: DeviceId| {
+            is_named && self.journal.witnesses(&self.store).iter().any(|(id, _)| *id == device)
+        };
         if let (&[device], Ok(number)) = (&written[..], u32::try_from(number))
             && is_kept(device)
         {
@@ -246,33 +248,23 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Lists the changes of a commit that begins. The witness is written first if the records place extents
     /// on devices without the journal, or if the device of the witness is to be flushed anyway.
     pub async fn list_changes(&self, records: &[Record]) {
-        let (listed, witnesses) = (&self.journal.listed, self.witnesses());
+        let (listed, witnesses) = (&self.journal.listed, self.journal.witnesses(&self.store));
         let any = listed.set(records, u64::MAX);
         if planted(Bug::ChangesNotListed) {
             return;
         }
-        let left = self.state.borrow_mut().take_left_dirty();
+        let left = self.store.state.borrow_mut().take_left_dirty();
         if !left.is_empty() && !D::ALWAYS_ANSWERS && !planted(Bug::DirtyCopiesNotListed) {
             listed.blocks.begin(left, |extent, until| listed.is_left_on_page(extent, until, &witnesses));
             listed.changes.set(listed.changes.get() + 1);
         }
-        let is_flushed = |(device, _): &(DeviceId, Bytes)| self.member(*device).has_unflushed();
-        let is_due = any && (witnesses.iter().any(is_flushed) || self.concern_other_devices(records));
+        let is_flushed = |(device, _): &(DeviceId, Bytes)| self.store.member(*device).has_unflushed();
+        let is_due = any
+            && (witnesses.iter().any(is_flushed) || self.journal.concern_other_devices(&self.store, records));
         // An extent that changes again and again costs one page between two lists of entries.
         let is_new = is_due && !listed.is_on_page(records, &witnesses);
         if is_new || listed.blocks.is_due() && !witnesses.is_empty() {
             self.write_witness().await;
-        }
-    }
-
-    /// Notes that `records` are durable, with the newest batch.
-    pub fn note_listed(&self, records: &[Record]) {
-        let (listed, newest) = (&self.journal.listed, self.journal.newest());
-        listed.set(records, newest);
-        let changes = self.state.borrow().dirty_changes();
-        if !changes.is_empty() && !D::ALWAYS_ANSWERS && !planted(Bug::DirtyCopiesNotListed) {
-            listed.blocks.end(&changes, newest);
-            listed.changes.set(listed.changes.get() + 1);
         }
     }
 
@@ -298,7 +290,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Ok(_) if failed.replace(0) > 0 => {
                 tracing::warn!(
                     "the witness of volume '{}' is writable again",
-                    self.devices.superblock().name
+                    self.store.devices.superblock().name
                 );
             }
             Ok(_) => {}
@@ -306,8 +298,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 failed.set(failed.get() + 1);
                 // Powers of two: one line for a burst of errors.
                 if failed.get().is_power_of_two() {
-                    let (name, device, failures) =
-                        (&self.devices.superblock().name, self.describe(*device), failed.get());
+                    let (name, device, failures) = (
+                        &self.store.devices.superblock().name,
+                        self.store.member(*device).describe(),
+                        failed.get(),
+                    );
                     tracing::error!(
                         %error,
                         failures,
@@ -351,7 +346,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let since = recent.as_ref().map_or(0, |recent| recent.batch);
         let (left, of_left) = listed.blocks.left_since(since);
         let mut witness = Witness {
-            epoch: self.devices.superblock().epoch,
+            epoch: self.store.devices.superblock().epoch,
             number: listed.pages.get(),
             promised: state.0,
             listed: self.journal.newest() + BEYOND,
@@ -362,12 +357,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
         };
         witness.list_left(left.into_iter());
         let page = Arena::new(witness::SIZE).alloc(witness::SIZE).await;
-        page.copy_from_slice(Bytes::ZERO, &witness::encode(self.devices.superblock().volume, &witness));
+        page.copy_from_slice(Bytes::ZERO, &witness::encode(self.store.devices.superblock().volume, &witness));
         let place = witness.number % proof::PAGES;
         let (mut written, mut failed) = (Vec::new(), None);
-        for (device, offset) in self.witnesses() {
+        for (device, offset) in self.journal.witnesses(&self.store) {
             let at = offset + witness::SIZE * place;
-            match self.device_write(self.member(device), at, &page, Origin::Background).await {
+            match self.device_write(self.store.member(device), at, &page, Origin::Background).await {
                 Ok(()) => written.push(device),
                 // No promise depends on this page.
                 Err(error) => failed = Some((device, error)),
@@ -386,14 +381,27 @@ impl<R: Runtime, D: Device> Core<R, D> {
         listed.blocks.note_written(of_left);
         Ok((number, written))
     }
+}
+
+impl Journal {
+    /// Notes that `records` are durable, with the newest batch.
+    pub fn note_listed<D: Device>(&self, store: &Store<D>, records: &[Record]) {
+        let (listed, newest) = (&self.listed, self.newest());
+        listed.set(records, newest);
+        let changes = store.state.borrow().dirty_changes();
+        if !changes.is_empty() && !D::ALWAYS_ANSWERS && !planted(Bug::DirtyCopiesNotListed) {
+            listed.blocks.end(&changes, newest);
+            listed.changes.set(listed.changes.get() + 1);
+        }
+    }
 
     /// Returns the places of witnesses: beside the unused rings.
-    pub(super) fn witnesses(&self) -> Vec<(DeviceId, Bytes)> {
-        if self.shape.copies > 1 || D::ALWAYS_ANSWERS {
+    pub(super) fn witnesses<D: Device>(&self, store: &Store<D>) -> Vec<(DeviceId, Bytes)> {
+        if store.shape.copies > 1 || D::ALWAYS_ANSWERS {
             return Vec::new();
         }
-        let mut places = self.devices.places(RegionKind::Proof);
-        places.retain(|(device, _)| !self.journal.is_on(*device) && self.member(*device).is_written());
+        let mut places = store.devices.places(RegionKind::Proof);
+        places.retain(|(device, _)| !self.is_on(*device) && store.member(*device).is_written());
         places
     }
 }

@@ -6,7 +6,7 @@
 //! 4. The superblocks of all devices say *active*. Once the change is durable, the slots are given out.
 
 use crate::adopted::remove_metadata;
-use crate::core::Core;
+use crate::core::Upkeep;
 use crate::create::{added_regions, refuse_content, room_for_slots, write_empty_regions};
 use crate::devices::{Devices, Member, write_new};
 use crate::{Error, ErrorKind, Result, Volume};
@@ -64,18 +64,18 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         record: impl FnOnce(DeviceId) -> Result<()>,
     ) -> Result<DeviceId> {
         let core = &self.core;
-        let _alone = core.devices.life.acquire(1).await;
-        core.refuse_closing()?;
-        let planned = core.devices.plan_addition(&*device, addition)?;
+        let _alone = core.store.devices.life.acquire(1).await;
+        core.upkeep.refuse_closing()?;
+        let planned = core.store.devices.plan_addition(&*device, addition)?;
         let id = DeviceId((planned.devices.len() - 1) as u16);
         let entry = planned.devices[id.index()].clone();
-        core.check_policy_with(&planned, id)?;
+        core.upkeep.check_policy_with(&planned, id)?;
         if !addition.overwrite {
             refuse_content(&*device, &addition.name).await?;
         }
-        core.moves.drains.begin_membership_change(id, DeviceState::Removed);
+        core.store.devices.drains.begin_membership_change(id, DeviceState::Removed);
         let joined = self.join(device, entry, &planned, record).await;
-        core.moves.drains.end_membership_change(id);
+        core.store.devices.drains.end_membership_change(id);
         joined?;
         let (added, volume) = (&addition.name, &planned.name);
         tracing::info!(code = "device-added", device = %id, "{added} is now device {id} of volume '{volume}'");
@@ -91,18 +91,18 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     ) -> Result<()> {
         let (core, id) = (&self.core, DeviceId((planned.devices.len() - 1) as u16));
         let known = {
-            let mut superblock = core.devices.superblock.borrow_mut();
+            let mut superblock = core.store.devices.superblock.borrow_mut();
             superblock.features.incompat |= Features::REMOVED_DEVICES;
             superblock.devices.push(entry.clone());
             superblock.clone()
         };
-        core.devices.push(Member::new(id, entry, Some(device.clone()), false));
-        self.set_device(&known, id)?;
-        core.change_superblock(|_| ()).await?;
+        core.store.devices.push(Member::new(id, entry, Some(device.clone()), false));
+        core.upkeep.set_device(&known, id)?;
+        core.durable.change_superblock(|_| ()).await?;
         let mut alone: Vec<Option<&D>> = vec![None; id.index()];
         alone.push(Some(&*device));
         write_empty_regions(&alone, planned, None).await?;
-        let known = core.devices.superblock().clone();
+        let known = core.store.devices.superblock().clone();
         write_new(&[&alone], &known).await?;
         record(id)?;
         self.activate(id, planned).await
@@ -111,37 +111,38 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     /// Records the new device as active. Once all superblocks say so, the device gets data.
     async fn activate(&self, id: DeviceId, planned: &Superblock) -> Result<()> {
         let core = &self.core;
-        let had_cache = core.devices.has_cache_table();
-        core.member(id).set_state(DeviceState::Active);
+        let had_cache = core.store.devices.has_cache_table();
+        core.store.member(id).set_state(DeviceState::Active);
         let regions = planned.regions.iter().filter(|region| region.device == id).copied();
-        core.change_superblock(|superblock| {
-            if !core.is_joining(id) {
-                // The device failed while another change was being written.
-                return;
-            }
-            superblock.regions.extend(regions);
-            if superblock.regions.iter().any(|region| region.kind == RegionKind::CacheTable) {
-                superblock.features.incompat |= Features::CLEAN_EXTRAS;
-            }
-        })
-        .await?;
+        core.durable
+            .change_superblock(|superblock| {
+                if !core.store.devices.is_joining(id) {
+                    // The device failed while another change was being written.
+                    return;
+                }
+                superblock.regions.extend(regions);
+                if superblock.regions.iter().any(|region| region.kind == RegionKind::CacheTable) {
+                    superblock.features.incompat |= Features::CLEAN_EXTRAS;
+                }
+            })
+            .await?;
         // If the device has failed meanwhile, the superblocks must say so before anyone removes it.
-        core.record_states().await?;
-        let member = core.member(id);
+        core.durable.record_states().await?;
+        let member = core.store.member(id);
         if member.state() == DeviceState::Removed {
             let error = member.stats.borrow().last_error.clone().unwrap_or_default();
             let text = format!(
                 "{} failed during its addition, and is not a device of the volume: add a working device \
                  ({error})",
-                core.describe(id)
+                core.store.member(id).describe()
             );
             return Err(Error::new(ErrorKind::Io, text));
         }
-        let known = core.devices.superblock().clone();
-        self.set_device(&known, id)?;
-        core.start_leases();
-        if !had_cache && core.devices.has_cache_table() {
-            core.start_cache_jobs();
+        let known = core.store.devices.superblock().clone();
+        core.upkeep.set_device(&known, id)?;
+        core.durable.start_leases();
+        if !had_cache && core.store.devices.has_cache_table() {
+            core.upkeep.start_cache_jobs();
         }
         Ok(())
     }
@@ -212,24 +213,11 @@ impl<D: Device> Devices<D> {
     }
 }
 
-impl<R: Runtime, D: Device> Core<R, D> {
-    /// True if a device is active without slots yet: no data lies there.
-    pub fn is_joining(&self, device: DeviceId) -> bool {
-        let is_active = matches!(self.member(device).state(), DeviceState::Active | DeviceState::Slow);
-        is_active && self.moves.drains.is_changing(device)
-    }
-
-    /// Marks a device that failed while joining as removed. The volume lacks nothing without the device.
-    pub fn turn_away(&self, device: DeviceId) {
-        self.member(device).set_state(DeviceState::Removed);
-        self.devices.note_change();
-        remove_metadata(&mut self.devices.superblock.borrow_mut(), device);
-    }
-
+impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Checks that the policy can be made for the devices, without the new device and with it.
     fn check_policy_with(&self, planned: &Superblock, id: DeviceId) -> Result<()> {
         let entry = &planned.devices[id.index()];
-        let mut views = self.state.borrow().views.clone();
+        let mut views = self.store.state.borrow().views.clone();
         for slots in [0, entry.slots] {
             views.truncate(id.index());
             views.push(DeviceView::empty(id, entry.class, slots));
@@ -240,11 +228,20 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Fails if no change of devices can begin any more.
     pub(super) fn refuse_closing(&self) -> Result<()> {
-        match self.journal.failure() {
+        match self.durable.journal.failure() {
             Some(error) => Err(error),
             None if self.jobs.are_ending() => invalid("the volume is being closed".to_owned()),
             None => Ok(()),
         }
+    }
+}
+
+impl<D: Device> Devices<D> {
+    /// Marks a device that failed while joining as removed. The volume lacks nothing without the device.
+    pub fn turn_away(&self, device: DeviceId) {
+        self[device].set_state(DeviceState::Removed);
+        self.note_change();
+        remove_metadata(&mut self.superblock.borrow_mut(), device);
     }
 }
 

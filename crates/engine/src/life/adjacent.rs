@@ -6,14 +6,14 @@
 
 use crate::Result;
 use crate::copies::Mover;
-use crate::core::Core;
-use crate::devices::Devices;
+use crate::core::{Store, Upkeep};
+use crate::devices::{Devices, LARGEST_BUFFER};
 use crate::map::{Arrival, Other};
 use braid_base::{BlockId, Bytes, DeviceId, ExtentId, Nanos};
 use braid_format::map_page::Entry;
 use braid_format::superblock::Superblock;
 use braid_policy::Origin;
-use braid_runtime::{Buf, Device, Mode, Runtime, yield_now};
+use braid_runtime::{Buf, Device, Runtime, yield_now};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -39,7 +39,7 @@ impl<D: Device> Devices<D> {
     }
 }
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Takes `count` adjacent slots of a device for metadata of a volume of `extents`, and empties them first
     /// if need be. Returns the first slot; `None` if the device has no such slots.
     pub(super) async fn make_run(
@@ -48,19 +48,19 @@ impl<R: Runtime, D: Device> Core<R, D> {
         count: u32,
         extents: u32,
     ) -> Result<Option<u32>> {
-        let reserve = || self.state.borrow_mut().reserve_run(device, count, extents);
+        let reserve = || self.store.state.borrow_mut().reserve_run(device, count, extents);
         if let Some(first) = reserve() {
             return Ok(Some(first));
         }
-        let metadata = self.devices.metadata_slots(device);
+        let metadata = self.store.devices.metadata_slots(device);
         let begun = {
-            let mut state = self.state.borrow_mut();
+            let mut state = self.store.state.borrow_mut();
             let least = if state.space.keeps_addresses(device) { extents } else { 0 };
             state.begin_window(device, count, least, &metadata)
         };
         let Some(slots) = begun else { return Ok(None) };
         let emptied = self.empty_window(device).await;
-        let is_done = self.state.borrow_mut().end_window();
+        let is_done = self.store.state.borrow_mut().end_window();
         emptied.map(|()| is_done.then_some(slots.start))
     }
 
@@ -68,17 +68,17 @@ impl<R: Runtime, D: Device> Core<R, D> {
     async fn empty_window(self: &Rc<Self>, device: DeviceId) -> Result<()> {
         let (mut idle, mut left) = (0, usize::MAX);
         while idle < MOST_IDLE && !self.jobs.are_ending() {
-            self.commit(Origin::Background).await?;
-            let blocks = self.blocks_in_window().await;
+            self.durable.commit(Origin::Background).await?;
+            let blocks = self.store.blocks_in_window().await;
             self.in_order(&blocks, Mover::Engine, async |blocks| self.demote(blocks, Mover::Engine).await)
                 .await?;
-            for extent in self.extents_in_window() {
+            for extent in self.store.extents_in_window() {
                 self.move_out(extent, device).await?;
             }
-            self.commit(Origin::Background).await?;
-            self.checkpoint().await?;
-            self.release_trims();
-            let now = self.state.borrow().window_left();
+            self.durable.commit(Origin::Background).await?;
+            self.durable.checkpoint().await?;
+            self.store.release_trims();
+            let now = self.store.state.borrow().window_left();
             if now == 0 {
                 return Ok(());
             }
@@ -87,11 +87,77 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 continue;
             }
             idle += 1;
-            self.pause(self.rt.now() + REST, || self.jobs.are_ending()).await;
+            self.durable.pause(self.rt.now() + REST, || self.jobs.are_ending()).await;
         }
         Ok(())
     }
 
+    /// Moves an extent's copy out of the window. Nothing changes while a copy is behind or another job moves
+    /// the extent.
+    async fn move_out(self: &Rc<Self>, extent: ExtentId, device: DeviceId) -> Result<()> {
+        self.end_behind(extent, device).await?;
+        let _room = self.durable.reserve(1).await?;
+        let spans = self.intend_all(&[extent]).await?;
+        let moved = async {
+            let len = LARGEST_BUFFER.min(self.store.shape.extent_size);
+            let bytes = self.extents.buffer(&self.extents.buffers.runs, len).await?;
+            let _turn = self.take_turn(Mover::Engine, &[device], 1, len).await;
+            self.move_copy(extent, device, &bytes).await
+        };
+        let moved = moved.await;
+        self.end_writes(&spans);
+        moved
+    }
+
+    async fn move_copy(self: &Rc<Self>, extent: ExtentId, device: DeviceId, bytes: &Buf) -> Result<()> {
+        let _guard = self.locks.exclusive(extent).await;
+        let (entry, durable) = {
+            let state = self.store.state.borrow();
+            (state.map.get(extent), state.durable_entry(extent))
+        };
+        let is_home = self.store.state.borrow().is_in_window(entry.home);
+        let leaves = if is_home { entry.home } else { entry.second };
+        // The reason is in `Upkeep::begin_copy`.
+        let has_moved = (durable.home, durable.second) != (entry.home, entry.second);
+        let is_sound = matches!(self.store.copies_of(extent, &entry).other, Other::None | Other::Equal(_));
+        if !self.store.state.borrow().is_in_window(leaves)
+            || !is_sound
+            || self.store.shape.copies > 1 && has_moved
+        {
+            return Ok(());
+        }
+        let mut targets = [device].into_iter().chain(self.store.targets(extent, device));
+        let slot = {
+            let mut state = self.store.state.borrow_mut();
+            if !state.watch(extent) {
+                return Ok(());
+            }
+            let slot = targets.find_map(|target| state.take_for(extent, target, Arrival::Moved));
+            if slot.is_none() {
+                state.unwatch(extent);
+            }
+            slot
+        };
+        let Some(slot) = slot else { return Ok(()) };
+        let states = self.store.devices.changes();
+        let copied = self.copy_off(extent, entry, leaves, slot, bytes).await;
+        let mut state = self.store.state.borrow_mut();
+        let whole = copied.is_ok() && self.store.devices.changes() == states;
+        let target = state.space.locate(slot).expect("a slot that was taken exists").device;
+        if !self.store.devices.end_copy(&mut state, extent, target, slot, whole) {
+            return copied.map(drop);
+        }
+        let after = if is_home { Entry { home: slot, ..entry } } else { Entry { second: slot, ..entry } };
+        state.set_extent(extent, after);
+        state.retire(leaves);
+        let mut background = self.durable.background.borrow_mut();
+        background.migrations += 1;
+        background.migrated_bytes += copied.unwrap_or_default().0;
+        Ok(())
+    }
+}
+
+impl<D: Device> Store<D> {
     async fn blocks_in_window(&self) -> Vec<BlockId> {
         let (mut from, mut passed, mut blocks) = (0, 0u32, Vec::new());
         loop {
@@ -114,66 +180,5 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let state = self.state.borrow();
         let is_in = |entry: &Entry| state.is_in_window(entry.home) || state.is_in_window(entry.second);
         state.map.iter().filter(|(_, entry)| is_in(entry)).map(|(extent, _)| extent).collect()
-    }
-
-    /// Moves an extent's copy out of the window. Nothing changes while a copy is behind or another job moves
-    /// the extent.
-    async fn move_out(self: &Rc<Self>, extent: ExtentId, device: DeviceId) -> Result<()> {
-        self.end_behind(extent, device).await?;
-        let _room = self.reserve(1).await?;
-        let spans = self.intend_all(&[extent]).await?;
-        let moved = async {
-            let len = self.bounce_limit().min(self.shape.extent_size);
-            let bytes = self.buffer(&self.buffers.runs, len).await?;
-            let _turn = self.take_turn(Mover::Engine, &[device], 1, len).await;
-            self.move_copy(extent, device, &bytes).await
-        };
-        let moved = moved.await;
-        self.end_writes(&spans);
-        moved
-    }
-
-    async fn move_copy(self: &Rc<Self>, extent: ExtentId, device: DeviceId, bytes: &Buf) -> Result<()> {
-        let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
-        let (entry, durable) = {
-            let state = self.state.borrow();
-            (state.map.get(extent), state.durable_entry(extent))
-        };
-        let is_home = self.state.borrow().is_in_window(entry.home);
-        let leaves = if is_home { entry.home } else { entry.second };
-        // The reason is in `Core::begin_copy`.
-        let has_moved = (durable.home, durable.second) != (entry.home, entry.second);
-        let is_sound = matches!(self.copies_of(extent, &entry).other, Other::None | Other::Equal(_));
-        if !self.state.borrow().is_in_window(leaves) || !is_sound || self.shape.copies > 1 && has_moved {
-            return Ok(());
-        }
-        let mut targets = [device].into_iter().chain(self.targets(extent, device));
-        let slot = {
-            let mut state = self.state.borrow_mut();
-            if !state.watch(extent) {
-                return Ok(());
-            }
-            let slot = targets.find_map(|target| state.take_for(extent, target, Arrival::Moved));
-            if slot.is_none() {
-                state.unwatch(extent);
-            }
-            slot
-        };
-        let Some(slot) = slot else { return Ok(()) };
-        let states = self.devices.changes();
-        let copied = self.copy_off(extent, entry, leaves, slot, bytes).await;
-        let mut state = self.state.borrow_mut();
-        let whole = copied.is_ok() && self.devices.changes() == states;
-        let target = state.space.locate(slot).expect("a slot that was taken exists").device;
-        if !self.end_copy(&mut state, extent, target, slot, whole) {
-            return copied.map(drop);
-        }
-        let after = if is_home { Entry { home: slot, ..entry } } else { Entry { second: slot, ..entry } };
-        state.set_extent(extent, after);
-        state.retire(leaves);
-        let mut background = self.background.borrow_mut();
-        background.migrations += 1;
-        background.migrated_bytes += copied.unwrap_or_default().0;
-        Ok(())
     }
 }

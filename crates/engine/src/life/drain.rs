@@ -6,17 +6,18 @@
 //! is the leaving copy itself, for the same reason as in a migration: if a device has lost writes, the source
 //! of the new copy is known.
 
+use crate::Result;
 use crate::copies::Mover;
-use crate::core::Core;
+use crate::core::{Store, Upkeep};
+use crate::devices::DrainStatus;
+use crate::devices::LARGEST_BUFFER;
 use crate::map::{Arrival, Other};
-use crate::moves::DrainStatus;
-use crate::{Result, Volume};
+use crate::moves::Moves;
 use braid_base::{BlockId, Bytes, DeviceId, ExtentId, Nanos};
 use braid_format::map_page::Entry;
-use braid_format::superblock::DeviceState;
 use braid_format::{SlotNumber, SpanId};
 use braid_policy::{ByteRange, DeviceView, Move, Origin};
-use braid_runtime::{Buf, Device, Mode, Runtime, join_all, yield_now};
+use braid_runtime::{Buf, Device, Runtime, join_all, yield_now};
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, VecDeque};
@@ -47,68 +48,61 @@ struct DrainRun {
     target: Option<DeviceId>,
 }
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Drains devices until the volume closes.
     pub async fn drain(self: &Rc<Self>) {
         while !self.jobs.are_ending() {
-            let leaving = || self.devices.iter().map(|m| m.id).filter(|&device| self.is_leaving(device));
-            self.pause(Nanos::MAX, || leaving().next().is_some()).await;
+            let leaving = || {
+                self.store
+                    .devices
+                    .iter()
+                    .map(|m| m.id)
+                    .filter(|&device| self.store.devices.is_leaving(device))
+            };
+            self.durable.pause(Nanos::MAX, || leaving().next().is_some()).await;
             let devices: Vec<DeviceId> = leaving().collect();
             for device in devices {
                 if let Err(error) = self.move_metadata(device).await {
                     tracing::warn!(%error, "metadata stays on device {device}");
                 }
                 // The failing device counts its failure; the drain tries again after a pause.
-                if self.drain_round(device).await.is_ok() && self.is_drained(device) {
-                    let ended = Volume::of(self.clone()).end_removal(device).await;
+                if self.drain_round(device).await.is_ok() && self.store.is_drained(device) {
+                    let ended = self.end_removal(device).await;
                     if let Err(error) = ended {
                         tracing::warn!(%error, "device {device} stays until the volume is served again");
                     }
                 }
             }
             let rest = if leaving().next().is_some() { REST } else { Nanos::ZERO };
-            self.pause(self.rt.now() + rest, || false).await;
+            self.durable.pause(self.rt.now() + rest, || false).await;
         }
     }
 
     /// Progress of a device's removal; none if the device stays.
     pub fn drain_status(&self, device: DeviceId) -> Option<DrainStatus> {
-        self.is_leaving(device).then(|| DrainStatus {
-            left_bytes: self.shape.extent_size * u64::from(self.state.borrow().held(device)),
-            bytes_per_second: self.moves.drains.per_second(device, self.rt.now()),
+        self.store.devices.is_leaving(device).then(|| DrainStatus {
+            left_bytes: self.store.shape.extent_size * u64::from(self.store.state.borrow().held(device)),
+            bytes_per_second: self.store.devices.drains.per_second(device, self.rt.now()),
         })
     }
 
-    /// True if a device drains, or is lost and awaits removal.
-    pub fn is_leaving(&self, device: DeviceId) -> bool {
-        match self.member(device).state() {
-            DeviceState::Draining => true,
-            DeviceState::Missing | DeviceState::Failed => self.moves.drains.is_lost(device),
-            _ => false,
-        }
-    }
-
-    /// True if nothing lies on a device, and no crash would bring old contents back.
-    pub fn is_drained(&self, device: DeviceId) -> bool {
-        let state = self.state.borrow();
-        state.held(device) == 0 && state.extras.divided(device) == 0 && !self.holds_metadata(device)
-    }
-
     fn may_drain(&self, device: DeviceId) -> bool {
-        self.is_leaving(device) && !self.jobs.are_ending() && !self.moves.auditing.get()
+        self.store.devices.is_leaving(device) && !self.jobs.are_ending() && !self.moves.auditing.get()
     }
 
     /// Moves everything off a device, makes the moves durable, and frees the slots.
     async fn drain_round(self: &Rc<Self>, device: DeviceId) -> Result<()> {
         let (mut from, stuck, mut has_freed) = (0, Cell::new(0), false);
-        let before = self.background.borrow().migrations;
+        let before = self.durable.background.borrow().migrations;
         while let Some(extents) = self.extents_on(device, &mut from).await {
             let (extents, others): (Vec<_>, Vec<_>) =
-                extents.into_iter().partition(|&extent| self.may_move(extent, device));
+                extents.into_iter().partition(|&extent| self.store.may_move(extent, device));
             stuck.set(stuck.get() + others.len());
             // Cached copies may have taken the room.
-            let short = others.iter().filter(|&&extent| self.targets(extent, device).is_empty()).count();
-            has_freed |= (0..short).take_while(|_| self.reclaim_extras(|other| other != device)).count() > 0;
+            let short =
+                others.iter().filter(|&&extent| self.store.targets(extent, device).is_empty()).count();
+            has_freed |=
+                (0..short).take_while(|_| self.durable.reclaim_extras(|other| other != device)).count() > 0;
             let spans = self.intend_all(&extents).await?;
             let queue = RefCell::new(VecDeque::from(extents));
             let next = || self.next_to_move(&mut queue.borrow_mut(), device);
@@ -118,7 +112,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                     let moved = self.move_run_off(&run, device).await;
                     self.moves.moving.set(self.moves.moving.get() - 1);
                     moved?;
-                    let is_left = |&&extent: &&ExtentId| self.index_on(extent, device).is_some();
+                    let is_left = |&&extent: &&ExtentId| self.store.index_on(extent, device).is_some();
                     stuck.set(stuck.get() + run.extents.iter().filter(is_left).count());
                 }
                 Ok(())
@@ -129,13 +123,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
             moved.into_iter().collect::<Result<()>>()?;
         }
         self.drop_extras_on(device).await?;
-        let has_moved = stuck.get() == 0 || self.background.borrow().migrations > before;
+        let has_moved = stuck.get() == 0 || self.durable.background.borrow().migrations > before;
         if (has_moved || has_freed) && self.may_drain(device) {
             // The flush of the copies proves the sources, too. The slots are free once no map image names
             // them.
-            self.commit(Origin::Background).await?;
-            self.checkpoint().await?;
-            self.release_trims();
+            self.durable.commit(Origin::Background).await?;
+            self.durable.checkpoint().await?;
+            self.store.release_trims();
         }
         Ok(())
     }
@@ -144,11 +138,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// differ until flushed, since a device may fail before. A batch for each extent would interrupt copying
     /// on the disk with the journal.
     pub(super) async fn intend_all(&self, extents: &[ExtentId]) -> Result<Vec<SpanId>> {
-        if self.shape.copies == 1 {
+        if self.store.shape.copies == 1 {
             return Ok(Vec::new());
         }
-        let spans: BTreeSet<SpanId> = extents.iter().map(|&extent| self.shape.span_of(extent)).collect();
-        let intend = async |&span: &SpanId| self.intend(span).await.map(|()| span);
+        let spans: BTreeSet<SpanId> =
+            extents.iter().map(|&extent| self.store.shape.span_of(extent)).collect();
+        let intend = async |&span: &SpanId| self.durable.intend(span).await.map(|()| span);
         let (mut begun, mut result) = (Vec::new(), Ok(()));
         for intended in join_all(spans.iter().map(intend)).await {
             match intended {
@@ -160,7 +155,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     pub(super) fn end_writes(&self, spans: &[SpanId]) {
-        let (mut state, now) = (self.state.borrow_mut(), self.rt.now());
+        let (mut state, now) = (self.store.state.borrow_mut(), self.rt.now());
         spans.iter().for_each(|&span| state.behind.end_write(span, None, now));
     }
 
@@ -170,18 +165,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return None;
         }
         let first = queue.pop_front()?;
-        let source = self.read_from(first, device);
-        let target = self.targets(first, device).first().copied();
+        let source = self.store.read_from(first, device);
+        let target = self.store.targets(first, device).first().copied();
         let mut run =
-            DrainRun { extents: vec![first], source: source.map(|slot| self.device_of(slot)), target };
-        let most = ((LONGEST / self.shape.extent_size) as usize).min(MOST_IN_RUN);
+            DrainRun { extents: vec![first], source: source.map(|slot| self.store.device_of(slot)), target };
+        let most = ((LONGEST / self.store.shape.extent_size) as usize).min(MOST_IN_RUN);
         let fits = |&extent: &ExtentId| {
-            let next = self.read_from(extent, device);
+            let next = self.store.read_from(extent, device);
             let (Some(first), Some(next)) = (source, next) else { return false };
-            let between = self.shape.extent_size * u64::from(next.0.abs_diff(first.0));
-            self.device_of(first) == self.device_of(next)
+            let between = self.store.shape.extent_size * u64::from(next.0.abs_diff(first.0));
+            self.store.device_of(first) == self.store.device_of(next)
                 && between <= WINDOW
-                && target.is_some_and(|target| self.targets(extent, device).contains(&target))
+                && target.is_some_and(|target| self.store.targets(extent, device).contains(&target))
         };
         while run.extents.len() < most
             && let Some(next) = queue.pop_front_if(|next| fits(next))
@@ -195,14 +190,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// the volume, or if the drain is over.
     async fn extents_on(&self, device: DeviceId, from: &mut u32) -> Option<Vec<ExtentId>> {
         let mut found = Vec::new();
-        if self.state.borrow().map.is_of_adopted() {
+        if self.store.state.borrow().map.is_of_adopted() {
             // All extents lie on the adopted disk.
             return None;
         }
-        while *from < self.shape.extents() && found.len() < SORTED {
+        while *from < self.store.shape.extents() && found.len() < SORTED {
             let extent = ExtentId(*from);
-            if self.index_on(extent, device).is_some() {
-                found.push((self.read_from(extent, device).map_or(u32::MAX, |slot| slot.0), extent));
+            if self.store.index_on(extent, device).is_some() {
+                found.push((self.store.read_from(extent, device).map_or(u32::MAX, |slot| slot.0), extent));
             }
             *from += 1;
             if from.is_multiple_of(IN_A_ROW) {
@@ -214,6 +209,195 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         found.sort_unstable();
         Some(found.into_iter().map(|(_, extent)| extent).collect())
+    }
+
+    /// Moves a run's copies to slots of the target, in one turn of the devices.
+    async fn move_run_off(self: &Rc<Self>, run: &DrainRun, device: DeviceId) -> Result<()> {
+        let Some(target) = run.target else { return Ok(()) };
+        for &extent in &run.extents {
+            self.end_behind(extent, device).await?;
+        }
+        let len = LARGEST_BUFFER.min(self.store.shape.extent_size);
+        let all = len * run.extents.len() as u64;
+        let _room = self.durable.reserve(run.extents.len()).await?;
+        let bytes = self.extents.buffer(&self.extents.buffers.runs, all).await?;
+        let devices: Vec<DeviceId> = run.source.into_iter().chain([target]).collect();
+        let _turn = self.take_turn(Mover::Engine, &devices, run.extents.len() as u32, all).await;
+        let works = run.extents.iter().zip(0..).map(|(&extent, place)| {
+            let bytes = bytes.slice(len * place..len * (place + 1));
+            self.move_off(extent, device, target, bytes)
+        });
+        join_all(works).await.into_iter().collect()
+    }
+
+    /// Moves one extent. Nothing changes while a copy is behind or another job moves the extent.
+    async fn move_off(
+        self: &Rc<Self>,
+        extent: ExtentId,
+        device: DeviceId,
+        target: DeviceId,
+        bytes: Buf,
+    ) -> Result<()> {
+        let _guard = self.locks.exclusive(extent).await;
+        let Some((before, slot)) = self.begin_move_off(extent, device, target) else { return Ok(()) };
+        let on = |slot: SlotNumber| self.store.state.borrow().space.locate(slot).map(|s| s.device);
+        let is_home = on(before.home) == Some(device);
+        let (leaves, stays) =
+            if is_home { (before.home, before.second) } else { (before.second, before.home) };
+        let is_there = self.store.member(device).is_current();
+        let source = if is_there { leaves } else { stays };
+        let states = self.store.devices.changes();
+        let doubts = self.store.state.borrow().behind.doubts(self.store.shape.span_of(extent));
+        let copied = self.copy_off(extent, before, source, slot, &bytes).await;
+        let mut state = self.store.state.borrow_mut();
+        let whole = copied.is_ok() && self.store.devices.changes() == states;
+        let target = state.space.locate(slot).expect("a slot that was taken exists").device;
+        if !self.store.devices.end_copy(&mut state, extent, target, slot, whole) {
+            return copied.map(drop);
+        }
+        let after = match is_home && is_there {
+            true => Entry { home: slot, ..before },
+            false => Entry { home: if is_there { before.home } else { stays }, second: slot, ..before },
+        };
+        state.set_extent(extent, after);
+        state.retire(leaves);
+        self.store.devices.drains.count(device, self.store.shape.extent_size, self.rt.now());
+        let mut background = self.durable.background.borrow_mut();
+        background.migrations += 1;
+        background.migrated_bytes += copied.unwrap_or_default().0;
+        drop(state);
+        if !is_there {
+            self.moves.note_reproduced(&self.store, extent, doubts);
+        }
+        Ok(())
+    }
+
+    /// Resynchronises an extent that a policy keeps behind, before the move.
+    pub(super) async fn end_behind(self: &Rc<Self>, extent: ExtentId, device: DeviceId) -> Result<()> {
+        let entry = self.store.state.borrow().map.get(extent);
+        let is_on = self.store.member(device).is_current() && self.store.index_on(extent, device).is_some();
+        if is_on && matches!(self.store.copies_of(extent, &entry).other, Other::Behind(_)) {
+            let Range { start, end } = self.store.shape.bytes_of(extent);
+            self.resync_range(ByteRange { start, end }, Move::GAP).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes a slot for the copy of an extent whose lock the caller holds, and watches the extent: no other
+    /// job moves it meanwhile.
+    fn begin_move_off(
+        &self,
+        extent: ExtentId,
+        device: DeviceId,
+        target: DeviceId,
+    ) -> Option<(Entry, SlotNumber)> {
+        if self.durable.journal.commits.have_failed()
+            || !self.may_drain(device)
+            || self.extents.is_image(target)
+        {
+            return None;
+        }
+        self.store.index_on(extent, device)?;
+        let entry = self.store.state.borrow().map.get(extent);
+        let other = self.store.copies_of(extent, &entry).other;
+        let is_sound = match self.store.member(device).is_current() {
+            true => matches!(other, Other::None | Other::Equal(_)),
+            // The remaining copy is current, and is the source of the new copy.
+            false => other == Other::Away,
+        };
+        let durable = self.store.state.borrow().durable_entry(extent);
+        // The reason is in `Upkeep::begin_copy`. An extent that is behind is resynchronised first.
+        let has_moved = (durable.home, durable.second) != (entry.home, entry.second);
+        if self.store.shape.copies > 1 && has_moved || !is_sound {
+            return None;
+        }
+        let others = self.store.targets(extent, device);
+        let is_still = others.contains(&target);
+        let mut targets = is_still.then_some(target).into_iter().chain(others);
+        let mut state = self.store.state.borrow_mut();
+        if !state.watch(extent) {
+            return None;
+        }
+        let slot = targets.find_map(|target| state.take_for(extent, target, Arrival::Moved));
+        if slot.is_none() {
+            state.unwatch(extent);
+        }
+        Some((entry, slot?))
+    }
+
+    /// Copies the valid parts of an extent from slot to slot. The caller holds the extent's lock, and the
+    /// journal says that the copies may differ.
+    pub(super) async fn copy_off(
+        self: &Rc<Self>,
+        extent: ExtentId,
+        entry: Entry,
+        source: SlotNumber,
+        target: SlotNumber,
+        bytes: &Buf,
+    ) -> Result<Bytes> {
+        let (mut at, mut copied) = (Bytes::ZERO, Bytes::ZERO);
+        while at < self.store.shape.extent_size {
+            let limit = (at + bytes.len()).min(self.store.shape.extent_size);
+            let (valid, end) = self.store.shape.run(entry.valid, at, limit);
+            if valid {
+                let (range, part) = (at..end, bytes.slice(Bytes::ZERO..end - at));
+                self.store.check_kept(extent, source, &range)?;
+                let start = self.rt.now();
+                self.extents.read_slot(source, range.clone(), &part, Origin::Background).await?;
+                // A flush may have failed meanwhile.
+                self.store.check_kept(extent, source, &range)?;
+                self.count(Mover::Engine, self.store.device_of(source), start);
+                let start = self.rt.now();
+                self.extents.write_slot(target, &range, Some(&part), entry.valid, Origin::Background).await?;
+                self.count(Mover::Engine, self.store.device_of(target), start);
+                copied += end - at;
+            }
+            at = end;
+        }
+        Ok(copied)
+    }
+
+    /// Drops the cached copies on a device; dirty copies are written back first. Blocks go in batches by
+    /// address, since a disk positions once for adjacent blocks.
+    ///
+    /// # Errors
+    /// The first error. The other copies have been dropped all the same.
+    async fn drop_extras_on(self: &Rc<Self>, device: DeviceId) -> Result<()> {
+        let (mut from, failed) = (0, RefCell::new(Ok(())));
+        let drop = async |blocks: &[BlockId]| {
+            if self.may_drain(device) {
+                if let Err(error) = self.demote(blocks, Mover::Engine).await {
+                    let mut failed = failed.borrow_mut();
+                    if failed.is_ok() {
+                        *failed = Err(error);
+                    }
+                }
+                let gone = blocks.iter().filter(|&&block| !self.store.has_extra_on(block, device)).count();
+                let len = self.store.shape.block_size * gone as u64;
+                self.store.devices.drains.count(device, len, self.rt.now());
+                // Clean copies cost no wait.
+                yield_now().await;
+            }
+            Ok(())
+        };
+        while self.may_drain(device) {
+            let blocks = self.store.extras_on(device, &mut from).await;
+            if blocks.is_empty() {
+                break;
+            }
+            self.in_order(&blocks, Mover::Engine, drop).await?;
+        }
+        failed.into_inner()
+    }
+}
+
+impl Moves {}
+
+impl<D: Device> Store<D> {
+    /// True if nothing lies on a device, and no crash would bring old contents back.
+    pub fn is_drained(&self, device: DeviceId) -> bool {
+        let state = self.state.borrow();
+        state.held(device) == 0 && state.extras.divided(device) == 0 && !self.devices.holds_metadata(device)
     }
 
     /// True if another device has room for the copy of an extent, and a source for the copy exists.
@@ -242,78 +426,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
         places.filter(|slot| slot.device == device).map(|slot| slot.index).next()
     }
 
-    /// Moves a run's copies to slots of the target, in one turn of the devices.
-    async fn move_run_off(self: &Rc<Self>, run: &DrainRun, device: DeviceId) -> Result<()> {
-        let Some(target) = run.target else { return Ok(()) };
-        for &extent in &run.extents {
-            self.end_behind(extent, device).await?;
-        }
-        let len = self.bounce_limit().min(self.shape.extent_size);
-        let all = len * run.extents.len() as u64;
-        let _room = self.reserve(run.extents.len()).await?;
-        let bytes = self.buffer(&self.buffers.runs, all).await?;
-        let devices: Vec<DeviceId> = run.source.into_iter().chain([target]).collect();
-        let _turn = self.take_turn(Mover::Engine, &devices, run.extents.len() as u32, all).await;
-        let works = run.extents.iter().zip(0..).map(|(&extent, place)| {
-            let bytes = bytes.slice(len * place..len * (place + 1));
-            self.move_off(extent, device, target, bytes)
-        });
-        join_all(works).await.into_iter().collect()
-    }
-
-    /// Moves one extent. Nothing changes while a copy is behind or another job moves the extent.
-    async fn move_off(
-        self: &Rc<Self>,
-        extent: ExtentId,
-        device: DeviceId,
-        target: DeviceId,
-        bytes: Buf,
-    ) -> Result<()> {
-        let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
-        let Some((before, slot)) = self.begin_move_off(extent, device, target) else { return Ok(()) };
-        let on = |slot: SlotNumber| self.state.borrow().space.locate(slot).map(|s| s.device);
-        let is_home = on(before.home) == Some(device);
-        let (leaves, stays) =
-            if is_home { (before.home, before.second) } else { (before.second, before.home) };
-        let is_there = self.member(device).is_current();
-        let source = if is_there { leaves } else { stays };
-        let states = self.devices.changes();
-        let doubts = self.state.borrow().behind.doubts(self.shape.span_of(extent));
-        let copied = self.copy_off(extent, before, source, slot, &bytes).await;
-        let mut state = self.state.borrow_mut();
-        let whole = copied.is_ok() && self.devices.changes() == states;
-        let target = state.space.locate(slot).expect("a slot that was taken exists").device;
-        if !self.end_copy(&mut state, extent, target, slot, whole) {
-            return copied.map(drop);
-        }
-        let after = match is_home && is_there {
-            true => Entry { home: slot, ..before },
-            false => Entry { home: if is_there { before.home } else { stays }, second: slot, ..before },
-        };
-        state.set_extent(extent, after);
-        state.retire(leaves);
-        self.moves.drains.count(device, self.shape.extent_size, self.rt.now());
-        let mut background = self.background.borrow_mut();
-        background.migrations += 1;
-        background.migrated_bytes += copied.unwrap_or_default().0;
-        drop(state);
-        if !is_there {
-            self.note_reproduced(extent, doubts);
-        }
-        Ok(())
-    }
-
-    /// Resynchronises an extent that a policy keeps behind, before the move.
-    pub(super) async fn end_behind(self: &Rc<Self>, extent: ExtentId, device: DeviceId) -> Result<()> {
-        let entry = self.state.borrow().map.get(extent);
-        let is_on = self.member(device).is_current() && self.index_on(extent, device).is_some();
-        if is_on && matches!(self.copies_of(extent, &entry).other, Other::Behind(_)) {
-            let Range { start, end } = self.shape.bytes_of(extent);
-            self.resync_range(ByteRange { start, end }, Move::GAP).await?;
-        }
-        Ok(())
-    }
-
     /// Possible targets for an extent of this device: devices of the same class first, then by most free
     /// slots.
     pub(super) fn targets(&self, extent: ExtentId, device: DeviceId) -> Vec<DeviceId> {
@@ -327,110 +439,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let mut targets: Vec<&DeviceView> = state.views.iter().filter(fits).collect();
         targets.sort_by_key(|view| (view.class != class, Reverse(view.free)));
         targets.into_iter().map(|view| view.id).collect()
-    }
-
-    /// Takes a slot for the copy of an extent whose lock the caller holds, and watches the extent: no other
-    /// job moves it meanwhile.
-    fn begin_move_off(
-        &self,
-        extent: ExtentId,
-        device: DeviceId,
-        target: DeviceId,
-    ) -> Option<(Entry, SlotNumber)> {
-        if self.journal.commits.have_failed() || !self.may_drain(device) || self.is_image(target) {
-            return None;
-        }
-        self.index_on(extent, device)?;
-        let entry = self.state.borrow().map.get(extent);
-        let other = self.copies_of(extent, &entry).other;
-        let is_sound = match self.member(device).is_current() {
-            true => matches!(other, Other::None | Other::Equal(_)),
-            // The remaining copy is current, and is the source of the new copy.
-            false => other == Other::Away,
-        };
-        let durable = self.state.borrow().durable_entry(extent);
-        // The reason is in `Core::begin_copy`. An extent that is behind is resynchronised first.
-        let has_moved = (durable.home, durable.second) != (entry.home, entry.second);
-        if self.shape.copies > 1 && has_moved || !is_sound {
-            return None;
-        }
-        let others = self.targets(extent, device);
-        let is_still = others.contains(&target);
-        let mut targets = is_still.then_some(target).into_iter().chain(others);
-        let mut state = self.state.borrow_mut();
-        if !state.watch(extent) {
-            return None;
-        }
-        let slot = targets.find_map(|target| state.take_for(extent, target, Arrival::Moved));
-        if slot.is_none() {
-            state.unwatch(extent);
-        }
-        Some((entry, slot?))
-    }
-
-    /// Copies the valid parts of an extent from slot to slot. The caller holds the extent's lock, and the
-    /// journal says that the copies may differ.
-    pub(super) async fn copy_off(
-        self: &Rc<Self>,
-        extent: ExtentId,
-        entry: Entry,
-        source: SlotNumber,
-        target: SlotNumber,
-        bytes: &Buf,
-    ) -> Result<Bytes> {
-        let (mut at, mut copied) = (Bytes::ZERO, Bytes::ZERO);
-        while at < self.shape.extent_size {
-            let limit = (at + bytes.len()).min(self.shape.extent_size);
-            let (valid, end) = self.shape.run(entry.valid, at, limit);
-            if valid {
-                let (range, part) = (at..end, bytes.slice(Bytes::ZERO..end - at));
-                self.check_kept(extent, source, &range)?;
-                let start = self.rt.now();
-                self.read_slot(source, range.clone(), &part, Origin::Background).await?;
-                // A flush may have failed meanwhile.
-                self.check_kept(extent, source, &range)?;
-                self.count(Mover::Engine, self.device_of(source), start);
-                let start = self.rt.now();
-                self.write_slot(target, &range, Some(&part), entry.valid, Origin::Background).await?;
-                self.count(Mover::Engine, self.device_of(target), start);
-                copied += end - at;
-            }
-            at = end;
-        }
-        Ok(copied)
-    }
-
-    /// Drops the cached copies on a device; dirty copies are written back first. Blocks go in batches by
-    /// address, since a disk positions once for adjacent blocks.
-    ///
-    /// # Errors
-    /// The first error. The other copies have been dropped all the same.
-    async fn drop_extras_on(self: &Rc<Self>, device: DeviceId) -> Result<()> {
-        let (mut from, failed) = (0, RefCell::new(Ok(())));
-        let drop = async |blocks: &[BlockId]| {
-            if self.may_drain(device) {
-                if let Err(error) = self.demote(blocks, Mover::Engine).await {
-                    let mut failed = failed.borrow_mut();
-                    if failed.is_ok() {
-                        *failed = Err(error);
-                    }
-                }
-                let gone = blocks.iter().filter(|&&block| !self.has_extra_on(block, device)).count();
-                let len = self.shape.block_size * gone as u64;
-                self.moves.drains.count(device, len, self.rt.now());
-                // Clean copies cost no wait.
-                yield_now().await;
-            }
-            Ok(())
-        };
-        while self.may_drain(device) {
-            let blocks = self.extras_on(device, &mut from).await;
-            if blocks.is_empty() {
-                break;
-            }
-            self.in_order(&blocks, Mover::Engine, drop).await?;
-        }
-        failed.into_inner()
     }
 
     fn has_extra_on(&self, block: BlockId, device: DeviceId) -> bool {

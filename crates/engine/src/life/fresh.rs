@@ -7,7 +7,8 @@
 
 use super::resize::Resizing;
 use crate::buffer::buffer;
-use crate::core::Core;
+use crate::core::{Store, Upkeep};
+use crate::journal::Journal;
 use crate::planted::{Bug, planted};
 use crate::volume::LastChange;
 use crate::{Error, ErrorKind, Result, Volume};
@@ -42,7 +43,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             if planted(Bug::SizeBeforePages) {
                 outcome = Ok(());
             } else {
-                outcome = core.write_resized(&resizing).await;
+                outcome = core.upkeep.write_resized(&resizing).await;
             }
             let change = resizing.clone();
             let change = move |superblock: &mut Superblock| change.apply(superblock);
@@ -50,24 +51,24 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         });
         closed.await?;
         if planted(Bug::SizeBeforePages) {
-            core.write_resized(&resizing).await?;
+            core.upkeep.write_resized(&resizing).await?;
         }
         Ok(outcome)
     }
 }
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Writes all fresh regions and makes them durable. The volume is closing: nothing changes any more, and
     /// everything else is durable.
     async fn write_resized(&self, resizing: &Resizing) -> Result<()> {
-        self.confirm_own().await?;
-        self.refuse_unfit()?;
-        let before = self.devices.superblock().clone();
+        self.durable.confirm_own().await?;
+        self.store.devices.refuse_unfit()?;
+        let before = self.store.devices.superblock().clone();
         let mut after = before.clone();
         resizing.apply(&mut after);
         after.verify().map_err(|wrong| Error::new(ErrorKind::Invalid, wrong.to_string()))?;
-        self.refuse_mapped_beyond(after.extents())?;
-        let spans = self.spans_of(&after)?;
+        self.store.refuse_mapped_beyond(after.extents())?;
+        let spans = self.store.spans_of(&after)?;
         let fresh = |kind: RegionKind| resizing.fresh.iter().filter(move |region| region.kind == kind);
         let mut written: Vec<Region> = resizing.fresh.clone();
         if fresh(RegionKind::Map).next().is_some() {
@@ -82,11 +83,85 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         let devices: BTreeSet<DeviceId> = written.iter().map(|region| region.device).collect();
         for device in devices {
-            self.flush_member(self.member(device), "the metadata of the resized volume").await?;
+            self.durable
+                .flush_member(self.store.member(device), "the metadata of the resized volume")
+                .await?;
         }
         Ok(())
     }
 
+    /// Writes an image of the map. With a summary, only groups of pages with an entry are written.
+    async fn write_map(&self, after: &Superblock, region: &Region) -> Result<()> {
+        let (pages, per_page) = (after.map_pages(), extents_per_page(after.copies));
+        let summary = after.has_map_summary().then(|| self.store.summary_of(pages, per_page));
+        let runs: Vec<Range<u32>> = match &summary {
+            None => std::iter::once(0..pages).collect(),
+            Some(summary) => summary.written().map(|group| summary.pages_of(group)).collect(),
+        };
+        let buf = buffer(Arena::LARGEST).await;
+        for run in runs {
+            for first in run.clone().step_by(GROUP as usize) {
+                let numbers = first..run.end.min(first + GROUP);
+                self.durable.journal.encode_pages(&self.store, after, numbers.clone(), &buf);
+                self.write_region_pages(region, first, numbers.len() as u32, &buf).await?;
+            }
+        }
+        let Some(summary) = summary else { return Ok(()) };
+        for number in pages..pages + map_summary::PAGES {
+            buf.with_bytes_mut(|bytes| {
+                summary.encode(&mut bytes[..map_summary::SIZE.as_usize()], after.volume, number);
+            });
+            self.write_region_pages(region, number, 1, &buf).await?;
+        }
+        Ok(())
+    }
+
+    async fn write_spans(&self, after: &Superblock, region: &Region, spans: &ResizedSpans) -> Result<()> {
+        let buf = buffer(intent_page::SIZE).await;
+        for page in 0..intent_page::pages(after.spans()) {
+            let state = |span| spans.get(&span).copied().unwrap_or(Difference::None);
+            let sequence = self.durable.journal.newest();
+            buf.with_bytes_mut(|bytes| intent_page::encode(bytes, after.volume, page, sequence, state));
+            self.write_region_pages(region, page, 1, &buf).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes the first `count` pages of a buffer to page `first` of a region.
+    async fn write_region_pages(&self, region: &Region, first: u32, count: u32, buf: &Buf) -> Result<()> {
+        let (at, len) = (map_page::SIZE * u64::from(first), map_page::SIZE * u64::from(count));
+        let bytes = buf.slice(Bytes::ZERO..len);
+        self.durable
+            .device_write(self.store.member(region.device), region.offset + at, &bytes, Origin::Background)
+            .await
+    }
+
+    async fn erase(&self, region: &Region) -> Result<()> {
+        let zeros = buffer(Arena::LARGEST).await;
+        zeros.fill_zero();
+        let pages = (region.len / journal::PAGE) as u32;
+        for first in (0..pages).step_by(GROUP as usize) {
+            self.write_region_pages(region, first, GROUP.min(pages - first), &zeros).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Journal {
+    fn encode_pages<D: Device>(&self, store: &Store<D>, after: &Superblock, numbers: Range<u32>, buf: &Buf) {
+        let (state, per_page) = (store.state.borrow(), extents_per_page(after.copies));
+        let (sequence, end) = (self.newest(), after.extents().min(store.shape.extents()));
+        buf.with_bytes_mut(|bytes| {
+            for (page, bytes) in numbers.zip(bytes.chunks_exact_mut(map_page::SIZE.as_usize())) {
+                let extents = (page * per_page).min(end)..((page + 1) * per_page).min(end);
+                let entries = extents.map(|extent| state.durable_entry(ExtentId(extent)));
+                map_page::encode(bytes, after.volume, page, sequence, after.copies, entries);
+            }
+        });
+    }
+}
+
+impl<D: Device> Store<D> {
     fn refuse_mapped_beyond(&self, extents: u32) -> Result<()> {
         let state = self.state.borrow();
         match state.map.iter().find(|(extent, _)| extent.0 >= extents) {
@@ -119,32 +194,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(spans)
     }
 
-    /// Writes an image of the map. With a summary, only groups of pages with an entry are written.
-    async fn write_map(&self, after: &Superblock, region: &Region) -> Result<()> {
-        let (pages, per_page) = (after.map_pages(), extents_per_page(after.copies));
-        let summary = after.has_map_summary().then(|| self.summary_of(pages, per_page));
-        let runs: Vec<Range<u32>> = match &summary {
-            None => std::iter::once(0..pages).collect(),
-            Some(summary) => summary.written().map(|group| summary.pages_of(group)).collect(),
-        };
-        let buf = buffer(Arena::LARGEST).await;
-        for run in runs {
-            for first in run.clone().step_by(GROUP as usize) {
-                let numbers = first..run.end.min(first + GROUP);
-                self.encode_pages(after, numbers.clone(), &buf);
-                self.write_region_pages(region, first, numbers.len() as u32, &buf).await?;
-            }
-        }
-        let Some(summary) = summary else { return Ok(()) };
-        for number in pages..pages + map_summary::PAGES {
-            buf.with_bytes_mut(|bytes| {
-                summary.encode(&mut bytes[..map_summary::SIZE.as_usize()], after.volume, number);
-            });
-            self.write_region_pages(region, number, 1, &buf).await?;
-        }
-        Ok(())
-    }
-
     /// Summary of a map with exactly the groups that have an entry.
     fn summary_of(&self, pages: u32, per_page: u32) -> Summary {
         let state = self.state.borrow();
@@ -157,45 +206,5 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
         }
         summary
-    }
-
-    fn encode_pages(&self, after: &Superblock, numbers: Range<u32>, buf: &Buf) {
-        let (state, per_page) = (self.state.borrow(), extents_per_page(after.copies));
-        let (sequence, end) = (self.journal.newest(), after.extents().min(self.shape.extents()));
-        buf.with_bytes_mut(|bytes| {
-            for (page, bytes) in numbers.zip(bytes.chunks_exact_mut(map_page::SIZE.as_usize())) {
-                let extents = (page * per_page).min(end)..((page + 1) * per_page).min(end);
-                let entries = extents.map(|extent| state.durable_entry(ExtentId(extent)));
-                map_page::encode(bytes, after.volume, page, sequence, after.copies, entries);
-            }
-        });
-    }
-
-    async fn write_spans(&self, after: &Superblock, region: &Region, spans: &ResizedSpans) -> Result<()> {
-        let buf = buffer(intent_page::SIZE).await;
-        for page in 0..intent_page::pages(after.spans()) {
-            let state = |span| spans.get(&span).copied().unwrap_or(Difference::None);
-            let sequence = self.journal.newest();
-            buf.with_bytes_mut(|bytes| intent_page::encode(bytes, after.volume, page, sequence, state));
-            self.write_region_pages(region, page, 1, &buf).await?;
-        }
-        Ok(())
-    }
-
-    /// Writes the first `count` pages of a buffer to page `first` of a region.
-    async fn write_region_pages(&self, region: &Region, first: u32, count: u32, buf: &Buf) -> Result<()> {
-        let (at, len) = (map_page::SIZE * u64::from(first), map_page::SIZE * u64::from(count));
-        let bytes = buf.slice(Bytes::ZERO..len);
-        self.device_write(self.member(region.device), region.offset + at, &bytes, Origin::Background).await
-    }
-
-    async fn erase(&self, region: &Region) -> Result<()> {
-        let zeros = buffer(Arena::LARGEST).await;
-        zeros.fill_zero();
-        let pages = (region.len / journal::PAGE) as u32;
-        for first in (0..pages).step_by(GROUP as usize) {
-            self.write_region_pages(region, first, GROUP.min(pages - first), &zeros).await?;
-        }
-        Ok(())
     }
 }

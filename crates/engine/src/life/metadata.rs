@@ -14,8 +14,9 @@
 
 use super::add::invalid;
 use crate::buffer::buffer;
-use crate::core::Core;
+use crate::core::{Store, Upkeep};
 use crate::devices::Devices;
+use crate::journal::Journal;
 use crate::planted::{Bug, planted};
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
@@ -92,32 +93,21 @@ impl<D: Device> Devices<D> {
     }
 }
 
-impl<R: Runtime, D: Device> Core<R, D> {
-    /// True if metadata of the whole volume must leave a device before its removal. A cache table leaves with
-    /// its device.
-    pub fn holds_metadata(&self, device: DeviceId) -> bool {
-        let superblock = self.devices.superblock();
-        if superblock.adopted().is_some() {
-            return false;
-        }
-        let has_table = superblock.tables.iter().any(|table| table.device == device);
-        has_table || !self.copies_on(device).is_empty()
-    }
-
+impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Moves all metadata of the whole volume off a leaving device.
     pub async fn move_metadata(self: &Rc<Self>, device: DeviceId) -> Result<()> {
-        if !self.holds_metadata(device) {
+        if !self.store.devices.holds_metadata(device) {
             return Ok(());
         }
-        let _alone = self.devices.life.acquire(1).await;
-        for copy in self.copies_on(device) {
-            if !self.is_leaving(device) || self.jobs.are_ending() {
+        let _alone = self.store.devices.life.acquire(1).await;
+        for copy in self.store.devices.copies_on(device) {
+            if !self.store.devices.is_leaving(device) || self.jobs.are_ending() {
                 return Ok(());
             }
-            let relocation = self.begin_relocation(device, copy)?;
+            let relocation = self.store.begin_relocation(device, copy)?;
             self.relocate_or_stay(&relocation).await?;
-            let to = self.describe(relocation.to);
-            tracing::info!("metadata of {} is now on {to}", self.describe(device));
+            let to = self.store.member(relocation.to).describe();
+            tracing::info!("metadata of {} is now on {to}", self.store.member(device).describe());
         }
         Ok(())
     }
@@ -126,12 +116,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// place.
     pub(super) async fn relocate_or_stay(&self, relocation: &Relocation) -> Result<()> {
         let moved = self.relocate(relocation).await;
-        if !self.devices.is_named(relocation) {
-            self.journal.set_places(self.rings_of(&self.devices.superblock()), None);
-            self.devices.beside.borrow_mut().clear();
-            self.note_only_journal();
+        if !self.store.devices.is_named(relocation) {
+            self.durable
+                .journal
+                .set_places(self.store.devices.rings_of(&self.store.devices.superblock()), None);
+            self.store.devices.beside.borrow_mut().clear();
+            self.store.note_only_journal();
             let (first, count) = relocation.slots;
-            self.state.borrow_mut().release_run(relocation.to, first, count);
+            self.store.state.borrow_mut().release_run(relocation.to, first, count);
         }
         moved
     }
@@ -145,13 +137,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.refuse_epochs_on(device)?;
         let mut taken = Vec::new();
         let mut failed = None;
-        for copy in self.copies_on(device) {
-            match self.begin_relocation(device, copy) {
+        for copy in self.store.devices.copies_on(device) {
+            match self.store.begin_relocation(device, copy) {
                 Ok(relocation) => taken.push((relocation.to, relocation.slots)),
                 Err(error) => failed = Some(error),
             }
         }
-        let mut state = self.state.borrow_mut();
+        let mut state = self.store.state.borrow_mut();
         taken.iter().for_each(|&(to, (first, count))| state.release_run(to, first, count));
         match failed {
             Some(error) => Err(error),
@@ -159,21 +151,24 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// As [`Core::metadata_targets`], if everything goes to a device that has not been added yet.
+    /// As [`Upkeep::metadata_targets`], if everything goes to a device that has not been added yet.
     pub fn metadata_on_new(&self, device: DeviceId, new: DeviceId) -> Result<Vec<(DeviceId, u32)>> {
         self.refuse_epochs_on(device)?;
         let slots = |copy: u8| {
-            self.shape.slots_for(&self.devices.regions_of(device, copy), self.devices.table_for(device, new))
+            self.store.shape.slots_for(
+                &self.store.devices.regions_of(device, copy),
+                self.store.devices.table_for(device, new),
+            )
         };
-        Ok(self.copies_on(device).into_iter().map(|copy| (new, slots(copy))).collect())
+        Ok(self.store.devices.copies_on(device).into_iter().map(|copy| (new, slots(copy))).collect())
     }
 
     fn refuse_epochs_on(&self, device: DeviceId) -> Result<()> {
-        let name = self.devices.superblock().name.clone();
+        let name = self.store.devices.superblock().name.clone();
         // Epochs begin again when all devices are present.
-        let are_kept = self.active_epochs().is_some() || self.policy.borrow().keeps_epochs();
-        match self.epochs.as_ref().filter(|epochs| epochs.device() == device) {
-            Some(_) if self.is_recovering() => invalid(format!(
+        let are_kept = self.extents.active_epochs().is_some() || self.policy.borrow().keeps_epochs();
+        match self.extents.epochs.as_ref().filter(|epochs| epochs.device() == device) {
+            Some(_) if self.extents.is_recovering() => invalid(format!(
                 "device {device} is being recovered, and its journal alone holds bytes of the volume: \
                  remove the device after these bytes are applied (braid status {name} shows the number left)"
             )),
@@ -185,12 +180,120 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    /// Numbers of the copies with regions on a device.
-    fn copies_on(&self, device: DeviceId) -> Vec<u8> {
-        let of_copy = |copy: &u8| !self.devices.regions_of(device, *copy).is_empty();
-        (0..2).filter(of_copy).collect()
+    async fn relocate(&self, relocation: &Relocation) -> Result<()> {
+        let mut planned = self.store.devices.superblock().clone();
+        relocation.apply(&mut planned);
+        planned.verify().map_err(|wrong| {
+            let text = format!("metadata cannot move to {}: {wrong}", relocation.to);
+            Error::new(ErrorKind::Invalid, text)
+        })?;
+        self.erase_places(relocation).await?;
+        self.durable.journal.write_beside(&self.store, relocation, &planned).await;
+        if !planted(Bug::MetadataNamedEarly) {
+            self.durable.checkpoint().await?;
+        }
+        self.durable.prove().await?;
+        self.durable.flush_proofs().await?;
+        if self.store.devices.beside.borrow().len() < relocation.new.len() {
+            let text = format!(
+                "the new place of metadata on {} could not be written",
+                self.store.member(relocation.to).describe()
+            );
+            return Err(Error::new(ErrorKind::Io, text));
+        }
+        if !self.store.member(relocation.to).is_filled() {
+            let text = format!("{} was meanwhile excluded", self.store.member(relocation.to).describe());
+            return Err(Error::new(ErrorKind::Degraded, text));
+        }
+        let before = self.store.devices.superblock().clone();
+        self.durable
+            .change_superblock(|superblock| {
+                relocation.apply(superblock);
+                let (now, then) =
+                    (self.store.devices.rings_of(superblock), self.store.devices.rings_of(&before));
+                self.durable
+                    .journal
+                    .set_places(now.clone(), then.into_iter().find(|ring| !now.contains(ring)));
+                let old = relocation.old.iter().filter(|region| !region.void);
+                self.store.devices.beside.replace(old.copied().collect());
+            })
+            .await?;
+        let now = self.store.devices.superblock().clone();
+        self.durable.journal.set_places(self.store.devices.rings_of(&now), None);
+        self.store.devices.beside.borrow_mut().clear();
+        self.store.note_only_journal();
+        self.store.state.borrow_mut().release_metadata(&before, &now, relocation.from);
+        self.extents.move_policy_state();
+        self.extents.save_policy().await;
+        Ok(())
     }
 
+    /// Erases anything that could be taken for a structure of this volume. All pages of the map and of the
+    /// spans are written later.
+    async fn erase_places(&self, relocation: &Relocation) -> Result<()> {
+        let member = self.store.member(relocation.to);
+        let zeros = buffer(Arena::LARGEST).await;
+        zeros.fill_zero();
+        // On the same device, the erasure also finds unwritable places: such a place is the reason for the
+        // move.
+        let is_here = relocation.from == relocation.to;
+        let is_erased =
+            |region: &&Region| is_here || !matches!(region.kind, RegionKind::Map | RegionKind::Intents);
+        let regions = relocation.new.iter().filter(is_erased).map(|region| (region.offset, region.len));
+        let table = relocation.table.map(|table| (table.offset, table.len));
+        for (offset, len) in regions.chain(table) {
+            let mut at = Bytes::ZERO;
+            while at < len {
+                let step = zeros.len().min(len - at);
+                self.durable
+                    .device_write(member, offset + at, &zeros.slice(Bytes::ZERO..step), Origin::Background)
+                    .await?;
+                at += step;
+            }
+        }
+        self.durable.flush_member(member, "the new place of metadata").await
+    }
+}
+
+impl Journal {
+    /// Writes the new places, too, from the next batch on, and makes the next checkpoint write all pages.
+    async fn write_beside<D: Device>(&self, store: &Store<D>, relocation: &Relocation, planned: &Superblock) {
+        let _no_batch = self.hold().await;
+        let now = store.devices.rings_of(&store.devices.superblock());
+        let joins = store.devices.rings_of(planned).into_iter().find(|ring| !now.contains(ring));
+        self.set_places(now, joins);
+        store.devices.beside.replace(relocation.new.clone());
+        let mut state = store.state.borrow_mut();
+        if store.shape.copies == 1 {
+            state.set_only_journal(Some(NO_DEVICE));
+        }
+        state.mark_all_stale(planned.spans());
+        if relocation.new.iter().any(|region| region.kind == RegionKind::CacheTable) {
+            state.tables.mark_all_stale();
+        }
+    }
+}
+
+impl<D: Device> Devices<D> {
+    /// True if metadata of the whole volume must leave a device before its removal. A cache table leaves with
+    /// its device.
+    pub fn holds_metadata(&self, device: DeviceId) -> bool {
+        let superblock = self.superblock();
+        if superblock.adopted().is_some() {
+            return false;
+        }
+        let has_table = superblock.tables.iter().any(|table| table.device == device);
+        has_table || !self.copies_on(device).is_empty()
+    }
+
+    /// Numbers of the copies with regions on a device.
+    fn copies_on(&self, device: DeviceId) -> Vec<u8> {
+        let of_copy = |copy: &u8| !self.regions_of(device, *copy).is_empty();
+        (0..2).filter(of_copy).collect()
+    }
+}
+
+impl<D: Device> Store<D> {
     /// Takes the slots of the new places. A void region is reproduced there, unless a valid region of the
     /// same kind moves.
     fn begin_relocation(&self, from: DeviceId, copy: u8) -> Result<Relocation> {
@@ -238,89 +341,5 @@ impl<R: Runtime, D: Device> Core<R, D> {
             (Some(id) == beside, self.member(id).entry.class != class, Reverse(views[id.index()].free))
         });
         all
-    }
-
-    async fn relocate(&self, relocation: &Relocation) -> Result<()> {
-        let mut planned = self.devices.superblock().clone();
-        relocation.apply(&mut planned);
-        planned.verify().map_err(|wrong| {
-            let text = format!("metadata cannot move to {}: {wrong}", relocation.to);
-            Error::new(ErrorKind::Invalid, text)
-        })?;
-        self.erase_places(relocation).await?;
-        self.write_beside(relocation, &planned).await;
-        if !planted(Bug::MetadataNamedEarly) {
-            self.checkpoint().await?;
-        }
-        self.prove().await?;
-        self.flush_proofs().await?;
-        if self.devices.beside.borrow().len() < relocation.new.len() {
-            let text =
-                format!("the new place of metadata on {} could not be written", self.describe(relocation.to));
-            return Err(Error::new(ErrorKind::Io, text));
-        }
-        if !self.member(relocation.to).is_filled() {
-            let text = format!("{} was meanwhile excluded", self.describe(relocation.to));
-            return Err(Error::new(ErrorKind::Degraded, text));
-        }
-        let before = self.devices.superblock().clone();
-        self.change_superblock(|superblock| {
-            relocation.apply(superblock);
-            let (now, then) = (self.rings_of(superblock), self.rings_of(&before));
-            self.journal.set_places(now.clone(), then.into_iter().find(|ring| !now.contains(ring)));
-            let old = relocation.old.iter().filter(|region| !region.void);
-            self.devices.beside.replace(old.copied().collect());
-        })
-        .await?;
-        let now = self.devices.superblock().clone();
-        self.journal.set_places(self.rings_of(&now), None);
-        self.devices.beside.borrow_mut().clear();
-        self.note_only_journal();
-        self.state.borrow_mut().release_metadata(&before, &now, relocation.from);
-        self.move_policy_state();
-        self.save_policy().await;
-        Ok(())
-    }
-
-    /// Erases anything that could be taken for a structure of this volume. All pages of the map and of the
-    /// spans are written later.
-    async fn erase_places(&self, relocation: &Relocation) -> Result<()> {
-        let member = self.member(relocation.to);
-        let zeros = buffer(Arena::LARGEST).await;
-        zeros.fill_zero();
-        // On the same device, the erasure also finds unwritable places: such a place is the reason for the
-        // move.
-        let is_here = relocation.from == relocation.to;
-        let is_erased =
-            |region: &&Region| is_here || !matches!(region.kind, RegionKind::Map | RegionKind::Intents);
-        let regions = relocation.new.iter().filter(is_erased).map(|region| (region.offset, region.len));
-        let table = relocation.table.map(|table| (table.offset, table.len));
-        for (offset, len) in regions.chain(table) {
-            let mut at = Bytes::ZERO;
-            while at < len {
-                let step = zeros.len().min(len - at);
-                self.device_write(member, offset + at, &zeros.slice(Bytes::ZERO..step), Origin::Background)
-                    .await?;
-                at += step;
-            }
-        }
-        self.flush_member(member, "the new place of metadata").await
-    }
-
-    /// Writes the new places, too, from the next batch on, and makes the next checkpoint write all pages.
-    async fn write_beside(&self, relocation: &Relocation, planned: &Superblock) {
-        let _no_batch = self.journal.hold().await;
-        let now = self.rings_of(&self.devices.superblock());
-        let joins = self.rings_of(planned).into_iter().find(|ring| !now.contains(ring));
-        self.journal.set_places(now, joins);
-        self.devices.beside.replace(relocation.new.clone());
-        let mut state = self.state.borrow_mut();
-        if self.shape.copies == 1 {
-            state.set_only_journal(Some(NO_DEVICE));
-        }
-        state.mark_all_stale(planned.spans());
-        if relocation.new.iter().any(|region| region.kind == RegionKind::CacheTable) {
-            state.tables.mark_all_stale();
-        }
     }
 }

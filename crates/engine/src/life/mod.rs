@@ -29,21 +29,23 @@ mod returning;
 pub use add::Addition;
 pub(crate) use resize::Resizing;
 
-use crate::core::Core;
-use crate::{Error, ErrorKind, Result, Volume};
+use crate::core::Upkeep;
+use crate::{Error, ErrorKind, Result};
 use braid_base::DeviceId;
 use braid_format::superblock::Superblock;
 use braid_policy::{BadSetting, DeviceView, Policy};
 use braid_runtime::{Device, Runtime};
+use std::rc::Rc;
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Makes the active policy again for these devices. A missing class is an error, unless the policy lacks
     /// a class already, the volume has an adopted disk, or the leaving device is `lost`.
     fn policy_for(&self, devices: &[DeviceView], lost: bool) -> Result<Box<dyn Policy>> {
         let (policy, lack) = self.policy_with(devices)?;
         // An adopted disk continues without any cache, and any volume without a class that is lacking
         // already.
-        let may_lack = lost || self.policy.lacks().is_some() || self.devices.superblock().adopted().is_some();
+        let may_lack =
+            lost || self.policy.lacks().is_some() || self.store.devices.superblock().adopted().is_some();
         match lack.filter(|_| !may_lack) {
             Some(lack) => Err(Error::new(ErrorKind::Invalid, lack.to_string())),
             None => Ok(policy),
@@ -60,26 +62,28 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Logs and notes the lack of the policy.
     pub(crate) fn note_lack(&self, lack: Option<BadSetting>) {
         if let Some(lack) = &lack {
-            tracing::warn!("volume '{}' uses the present devices: {lack}", self.devices.superblock().name);
+            tracing::warn!(
+                "volume '{}' uses the present devices: {lack}",
+                self.store.devices.superblock().name
+            );
         }
         self.policy.note_lack(lack.map(|lack| lack.to_string()));
     }
 }
 
-impl<R: Runtime, D: Device> Volume<R, D> {
+impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Takes over a device's slots from the superblock, and makes the policy again for all devices. Both
     /// happen at one instant, since a policy's knowledge is by device. Learned state is kept.
-    fn set_device(&self, superblock: &Superblock, device: DeviceId) -> Result<()> {
-        let core = &self.core;
-        let learned = core.with_policy(|policy, view| policy.save(view));
+    fn set_device(self: &Rc<Self>, superblock: &Superblock, device: DeviceId) -> Result<()> {
+        let learned = self.extents.with_policy(|policy, view| policy.save(view));
         let count = superblock.devices.len();
-        core.moves.set_devices(count);
-        core.state.borrow_mut().set_device(superblock, device);
-        core.state.borrow_mut().views[device.index()].node = core.member(device).node();
-        let (policy, lack) = core.policy_with(&core.state.borrow().views)?;
+        self.moves.set_devices(count);
+        self.store.state.borrow_mut().set_device(superblock, device);
+        self.store.state.borrow_mut().views[device.index()].node = self.store.member(device).node();
+        let (policy, lack) = self.policy_with(&self.store.state.borrow().views)?;
         self.replace_policy(policy);
-        core.note_lack(lack);
-        core.with_policy(|policy, view| policy.restore(&learned, view));
+        self.note_lack(lack);
+        self.extents.with_policy(|policy, view| policy.restore(&learned, view));
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use super::add::{Addition, invalid};
 use crate::adopted::remove_metadata;
 use crate::buffer::buffer;
-use crate::core::Core;
+use crate::core::Upkeep;
 use crate::create::room;
 use crate::devices::{Deadline, Devices, Member};
 use crate::map::Space;
@@ -13,6 +13,7 @@ use braid_format::layout::superblock_offsets;
 use braid_format::superblock::{DeviceState, Features, SIZE, Superblock};
 use braid_policy::DeviceView;
 use braid_runtime::{Device, Runtime};
+use std::rc::Rc;
 
 /// Spare slots that compensate rounding. Moved metadata, and the cache table of an added device, take whole
 /// slots, unlike at a creation. Replacement by a device of the same size must still succeed.
@@ -29,23 +30,23 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     /// copies and its metadata. Nothing has changed then.
     pub async fn remove_device(&self, device: DeviceId) -> Result<()> {
         let core = &self.core;
-        let _alone = core.devices.life.acquire(1).await;
-        core.refuse_closing()?;
-        let member = core.devices.device_named(device)?;
+        let _alone = core.store.devices.life.acquire(1).await;
+        core.upkeep.refuse_closing()?;
+        let member = core.store.devices.device_named(device)?;
         if member.state() == DeviceState::Draining {
             return Ok(());
         }
-        let is_lost = core.refuse_staying(device)?;
-        core.refuse_without_room(device, None)?;
-        core.moves.drains.begin(device);
+        let is_lost = core.store.devices.refuse_staying(device)?;
+        core.upkeep.refuse_without_room(device, None)?;
+        core.store.devices.drains.begin(device);
         if is_lost {
-            core.moves.drains.set_lost(device, true);
+            core.store.devices.drains.set_lost(device, true);
         } else {
-            core.state.borrow_mut().set_open(device, false);
+            core.store.state.borrow_mut().set_open(device, false);
             member.set_state(DeviceState::Draining);
         }
-        core.change_superblock(|_| ()).await?;
-        tracing::info!("{} is removed as soon as it is empty", core.describe(device));
+        core.durable.change_superblock(|_| ()).await?;
+        tracing::info!("{} is removed as soon as it is empty", core.store.member(device).describe());
         core.jobs.wake();
         Ok(())
     }
@@ -56,12 +57,12 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     /// As [`Volume::add_device`] and [`Volume::remove_device`], except for contents of the new device.
     pub fn check_replacement(&self, device: DeviceId, new: &D, addition: &Addition) -> Result<()> {
         let core = &self.core;
-        core.refuse_closing()?;
-        core.refuse_staying(device)?;
-        let mut planned = core.devices.plan_addition(new, addition)?;
+        core.upkeep.refuse_closing()?;
+        core.store.devices.refuse_staying(device)?;
+        let mut planned = core.store.devices.plan_addition(new, addition)?;
         let last = planned.devices.last_mut().expect("the new device is planned");
         last.state = DeviceState::Active;
-        core.refuse_without_room(device, Some(&planned))
+        core.upkeep.refuse_without_room(device, Some(&planned))
     }
 
     /// Cancels a drain: the device is used as before. Moved data stays in its new place until the policy
@@ -71,26 +72,26 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     /// `Invalid` if the device is not draining.
     pub async fn cancel_removal(&self, device: DeviceId) -> Result<()> {
         let core = &self.core;
-        let _alone = core.devices.life.acquire(1).await;
-        core.refuse_closing()?;
-        let member = core.devices.device_named(device)?;
-        if core.moves.drains.set_lost(device, false) {
-            return core.change_superblock(|_| ()).await;
+        let _alone = core.store.devices.life.acquire(1).await;
+        core.upkeep.refuse_closing()?;
+        let member = core.store.devices.device_named(device)?;
+        if core.store.devices.drains.set_lost(device, false) {
+            return core.durable.change_superblock(|_| ()).await;
         }
         if member.state() != DeviceState::Draining {
             return invalid(format!("device {device} is {}: nothing to cancel", member.state()));
         }
         member.set_state(DeviceState::Active);
-        core.change_superblock(|_| ()).await?;
-        core.state.borrow_mut().set_open(device, true);
+        core.durable.change_superblock(|_| ()).await?;
+        core.store.state.borrow_mut().set_open(device, true);
         core.jobs.wake();
         Ok(())
     }
 
     /// Removed devices that have not been erased since the opening.
     pub fn removed_devices(&self) -> Vec<DeviceId> {
-        let drains = &self.core.moves.drains;
-        let removed = self.core.devices.iter().filter(|m| m.state() == DeviceState::Removed);
+        let drains = &self.core.store.devices.drains;
+        let removed = self.core.store.devices.iter().filter(|m| m.state() == DeviceState::Removed);
         let is_left = |&device: &DeviceId| !drains.is_erased(device) && !drains.is_changing(device);
         removed.map(|member| member.id).filter(is_left).collect()
     }
@@ -102,53 +103,14 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     /// `Invalid` if the device was not removed; errors of the device. The call may be repeated then.
     pub async fn erase_removed(&self, device: DeviceId) -> Result<()> {
         let core = &self.core;
-        let member = core.devices.device_named(device)?;
-        if member.state() != DeviceState::Removed || core.moves.drains.is_changing(device) {
+        let member = core.store.devices.device_named(device)?;
+        if member.state() != DeviceState::Removed || core.store.devices.drains.is_changing(device) {
             return invalid(format!("device {device} is {}: it was not removed", member.state()));
         }
-        core.erase_superblocks(member).await.map_err(|error| {
+        core.upkeep.erase_superblocks(member).await.map_err(|error| {
             Error::io(format_args!("the superblock of removed device {device} could not be erased"), &error)
         })?;
-        core.moves.drains.set_erased(device);
-        Ok(())
-    }
-
-    /// Removes a drained, empty device from the volume.
-    pub(super) async fn end_removal(&self, device: DeviceId) -> Result<()> {
-        let core = &self.core;
-        let _alone = core.devices.life.acquire(1).await;
-        let member = core.member(device);
-        let is_empty = core.is_drained(device);
-        if !core.is_leaving(device) || !is_empty || core.refuse_closing().is_err() {
-            return Ok(());
-        }
-        core.check_policy_without(device)?;
-        // If the change cannot be made durable, the device keeps its superblock: an opening may need it.
-        core.moves.drains.begin_membership_change(device, member.state());
-        let journal = core
-            .move_journal_off(device)
-            .await
-            .inspect_err(|_| core.moves.drains.end_membership_change(device))?;
-        member.set_state(DeviceState::Removed);
-        let known = {
-            let mut superblock = core.devices.superblock.borrow_mut();
-            superblock.features.incompat |= Features::REMOVED_DEVICES;
-            remove_metadata(&mut superblock, device);
-            superblock.devices[device.index()].state = DeviceState::Removed;
-            superblock.clone()
-        };
-        // The journal has moved already, and no superblock says so yet.
-        self.set_device(&known, device).inspect_err(|error| core.fail(error.clone()))?;
-        let changed = core.change_superblock(|_| ()).await;
-        if let (Some(_), Err(error)) = (&journal, &changed) {
-            // The superblocks may name the abandoned journal.
-            core.fail(error.clone());
-        }
-        drop(journal);
-        changed?;
-        core.moves.drains.end_membership_change(device);
-        let volume = &known.name;
-        tracing::info!(code = "device-removed", %device, "device {device} of volume '{volume}' is empty, and removed");
+        core.store.devices.drains.set_erased(device);
         Ok(())
     }
 }
@@ -163,46 +125,66 @@ impl<D: Device> Devices<D> {
     }
 }
 
-impl<R: Runtime, D: Device> Core<R, D> {
-    /// Checks that the policy can be made for the remaining devices.
-    fn check_policy_without(&self, device: DeviceId) -> Result<()> {
-        let mut views = self.state.borrow().views.clone();
-        let view = &mut views[device.index()];
-        (view.slots, view.free) = (0, 0);
-        self.policy_for(&views, !self.member(device).is_written()).map(drop)
+impl<R: Runtime, D: Device> Upkeep<R, D> {
+    /// Removes a drained, empty device from the volume.
+    pub(super) async fn end_removal(self: &Rc<Self>, device: DeviceId) -> Result<()> {
+        let _alone = self.store.devices.life.acquire(1).await;
+        let member = self.store.member(device);
+        let is_empty = self.store.is_drained(device);
+        if !self.store.devices.is_leaving(device) || !is_empty || self.refuse_closing().is_err() {
+            return Ok(());
+        }
+        self.check_policy_without(device)?;
+        // If the change cannot be made durable, the device keeps its superblock: an opening may need it.
+        self.store.devices.drains.begin_membership_change(device, member.state());
+        let journal = self
+            .durable
+            .move_journal_off(device)
+            .await
+            .inspect_err(|_| self.store.devices.drains.end_membership_change(device))?;
+        member.set_state(DeviceState::Removed);
+        let known = {
+            let mut superblock = self.store.devices.superblock.borrow_mut();
+            superblock.features.incompat |= Features::REMOVED_DEVICES;
+            remove_metadata(&mut superblock, device);
+            superblock.devices[device.index()].state = DeviceState::Removed;
+            superblock.clone()
+        };
+        // The journal has moved already, and no superblock says so yet.
+        self.set_device(&known, device).inspect_err(|error| self.durable.fail(error.clone()))?;
+        let changed = self.durable.change_superblock(|_| ()).await;
+        if let (Some(_), Err(error)) = (&journal, &changed) {
+            // The superblocks may name the abandoned journal.
+            self.durable.fail(error.clone());
+        }
+        drop(journal);
+        changed?;
+        self.store.devices.drains.end_membership_change(device);
+        let volume = &known.name;
+        tracing::info!(code = "device-removed", %device, "device {device} of volume '{volume}' is empty, and removed");
+        Ok(())
     }
 
-    /// Refuses the removal of a device in an unsuitable state. Returns true if the device is lost.
-    fn refuse_staying(&self, device: DeviceId) -> Result<bool> {
-        let is_lost = match self.devices.device_named(device)?.state() {
-            DeviceState::Active | DeviceState::Slow | DeviceState::Draining => false,
-            DeviceState::Missing | DeviceState::Failed => true,
-            state @ (DeviceState::Returning | DeviceState::Removed) => {
-                return invalid(format!(
-                    "device {device} is {state}: only a device in use or a lost device can be removed"
-                ));
-            }
-        };
-        if self.devices.superblock().adopted() == Some(device) {
-            let text = "device {device} is the disk that the volume adopted, and the volume needs it; remove the \
-                        SSD, stop the volume, and braid forget the volume";
-            return invalid(text.replace("{device}", &device.to_string()));
-        }
-        Ok(is_lost)
+    /// Checks that the policy can be made for the remaining devices.
+    fn check_policy_without(&self, device: DeviceId) -> Result<()> {
+        let mut views = self.store.state.borrow().views.clone();
+        let view = &mut views[device.index()];
+        (view.slots, view.free) = (0, 0);
+        self.policy_for(&views, !self.store.member(device).is_written()).map(drop)
     }
 
     /// Refuses if the other devices lack room for the whole volume, written or not: a later guest write would
     /// fail. With `planned`, its last device counts, too.
     fn refuse_without_room(&self, device: DeviceId, planned: Option<&Superblock>) -> Result<()> {
-        let (copies, size) = (self.shape.copies, self.shape.volume_size);
-        if self.devices.superblock().adopted().is_some() {
+        let (copies, size) = (self.store.shape.copies, self.store.shape.volume_size);
+        if self.store.devices.superblock().adopted().is_some() {
             // All of the volume lies on the disk, and its metadata in the record, too.
-            self.refuse_without_record(device)?;
+            self.store.devices.refuse_without_record(device)?;
             return self.check_policy_without(device);
         }
         let new = planned.map(|planned| DeviceId((planned.devices.len() - 1) as u16));
-        let is_left = |id: DeviceId| id != device && (Some(id) == new || self.member(id).is_filled());
-        let ids = self.devices.iter().map(|member| member.id).chain(new);
+        let is_left = |id: DeviceId| id != device && (Some(id) == new || self.store.member(id).is_filled());
+        let ids = self.store.devices.iter().map(|member| member.id).chain(new);
         let others = ids.filter(|&id| is_left(id)).count();
         if others < usize::from(copies) {
             return invalid(format!(
@@ -223,7 +205,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             0 => 0,
             slots => slots.saturating_sub(ROUNDED),
         };
-        let mut views = self.state.borrow().views.clone();
+        let mut views = self.store.state.borrow().views.clone();
         if let (Some(new), Some(planned)) = (new, planned) {
             views.push(DeviceView::empty(
                 new,
@@ -233,13 +215,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         // A lost device that stays still belongs to the policy's devices.
         (views[device.index()].slots, views[device.index()].free) = (0, 0);
-        let policy = self.policy_for(&views, !self.member(device).is_written())?;
+        let policy = self.policy_for(&views, !self.store.member(device).is_written())?;
         for view in &mut views {
             let left = if is_left(view.id) { view.slots.saturating_sub(gives(view.id)) } else { 0 };
             (view.slots, view.free) = (left, left);
         }
-        let entries = planned.unwrap_or(&*self.devices.superblock()).devices.clone();
-        let (most, _) = room(&views, &entries, &*policy, self.shape.extent_size, copies);
+        let entries = planned.unwrap_or(&*self.store.devices.superblock()).devices.clone();
+        let (most, _) = room(&views, &entries, &*policy, self.store.shape.extent_size, copies);
         if size <= most {
             return Ok(());
         }
@@ -267,5 +249,26 @@ impl<R: Runtime, D: Device> Core<R, D> {
             written?;
         }
         member.flush(&self.rt).await.map(drop)
+    }
+}
+
+impl<D: Device> Devices<D> {
+    /// Refuses the removal of a device in an unsuitable state. Returns true if the device is lost.
+    fn refuse_staying(&self, device: DeviceId) -> Result<bool> {
+        let is_lost = match self.device_named(device)?.state() {
+            DeviceState::Active | DeviceState::Slow | DeviceState::Draining => false,
+            DeviceState::Missing | DeviceState::Failed => true,
+            state @ (DeviceState::Returning | DeviceState::Removed) => {
+                return invalid(format!(
+                    "device {device} is {state}: only a device in use or a lost device can be removed"
+                ));
+            }
+        };
+        if self.superblock().adopted() == Some(device) {
+            let text = "device {device} is the disk that the volume adopted, and the volume needs it; remove the \
+                        SSD, stop the volume, and braid forget the volume";
+            return invalid(text.replace("{device}", &device.to_string()));
+        }
+        Ok(is_lost)
     }
 }

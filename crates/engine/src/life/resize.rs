@@ -9,7 +9,7 @@
 //! A shrunk volume loses nothing: only addresses without data may be cut off.
 
 use super::add::invalid;
-use crate::core::Core;
+use crate::core::{Core, Upkeep};
 use crate::create::room;
 use crate::devices::Devices;
 use crate::map::Space;
@@ -65,7 +65,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     /// Largest size that the volume could have on its devices under its policy, and at least the present
     /// size.
     pub fn largest(&self) -> Bytes {
-        self.core.largest().max(self.core.shape.volume_size)
+        self.core.upkeep.largest().max(self.core.store.shape.volume_size)
     }
 
     /// Checks that the volume can have another size, and takes room for its metadata. Guests may work
@@ -88,7 +88,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
 
     /// Ends the work before [`Volume::close_resized`]. No guest may use the volume meanwhile.
     pub(crate) async fn complete_resize(&self, resizing: &Resizing) -> Result<()> {
-        match resizing.size > self.core.shape.volume_size {
+        match resizing.size > self.core.store.shape.volume_size {
             true => self.core.zero_after_end().await,
             false => Ok(()),
         }
@@ -96,7 +96,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
 
     /// Gives the room for a resize back.
     pub(crate) fn abandon_resize(&self, resizing: &Resizing) {
-        let mut state = self.core.state.borrow_mut();
+        let mut state = self.core.store.state.borrow_mut();
         resizing.taken.iter().for_each(|&(device, first, count)| state.release_run(device, first, count));
     }
 }
@@ -141,18 +141,80 @@ impl<D: Device> Devices<D> {
 
 impl<R: Runtime, D: Device> Core<R, D> {
     async fn prepare_resize(self: &Rc<Self>, size: Bytes) -> Result<Resizing> {
-        let _alone = self.devices.life.acquire(1).await;
-        self.refuse_closing()?;
-        self.refuse_resize(size)?;
-        if size < self.shape.volume_size {
+        let _alone = self.store.devices.life.acquire(1).await;
+        self.upkeep.refuse_closing()?;
+        self.upkeep.refuse_resize(size)?;
+        if size < self.store.shape.volume_size {
             self.refuse_data_beyond(size).await?;
         }
-        self.place_fresh(size).await
+        self.upkeep.place_fresh(size).await
     }
 
+    /// Refuses a smaller size if the volume holds data beyond it.
+    async fn refuse_data_beyond(self: &Rc<Self>, size: Bytes) -> Result<()> {
+        let Some(Beyond { data, end }) = self.data_beyond(size).await? else { return Ok(()) };
+        let name = self.store.devices.superblock().name.clone();
+        let least = as_argument(end.align_up(self.store.shape.block_size).min(self.store.shape.volume_size));
+        invalid(format!(
+            "volume '{name}' holds {data} of data beyond {size}: shrink the file system, and discard the rest (blkdiscard \
+             --offset {}), or use at least {least}, where the data ends",
+            size.0
+        ))
+    }
+
+    /// Data beyond an end of the volume, if any.
+    async fn data_beyond(self: &Rc<Self>, size: Bytes) -> Result<Option<Beyond>> {
+        let (mut data, mut end) = (Bytes::ZERO, Bytes::ZERO);
+        let first = size.0.div_ceil(self.store.shape.extent_size.0) as u32;
+        for extent in (first..self.store.shape.extents()).map(ExtentId) {
+            let (entry, has_extras) = {
+                let state = self.store.state.borrow();
+                (state.map.get(extent), state.map.has_extras(extent))
+            };
+            if entry != Entry::default() || has_extras {
+                let held = self.store.shape.held_by(extent, &entry, has_extras);
+                data += held.data;
+                end = held.end;
+            }
+            if extent.0.is_multiple_of(IN_A_ROW) {
+                yield_now().await;
+            }
+        }
+        if !size.is_aligned(self.store.shape.extent_size)
+            && let Some(held) = self.data_in_last(size).await?
+        {
+            data += held.data;
+            end = end.max(held.end);
+        }
+        Ok((data > Bytes::ZERO).then_some(Beyond { data, end }))
+    }
+
+    /// Bytes other than zero in the extent of `size`, from `size` on.
+    async fn data_in_last(self: &Rc<Self>, size: Bytes) -> Result<Option<Beyond>> {
+        let extent = self.store.shape.extent_of(size);
+        let end = self.store.shape.bytes_of(extent).end.min(self.store.shape.volume_size);
+        let entry = self.store.state.borrow().map.get(extent);
+        if entry.home == SlotNumber::LOST || entry.partly_lost {
+            return Ok(Some(Beyond { data: end - size, end }));
+        }
+        let arena = Arena::new(self.store.shape.extent_size.min(Arena::LARGEST));
+        let (mut at, mut found) = (size, None);
+        while at < end {
+            let len = (end - at).min(Arena::LARGEST).min(self.store.shape.extent_size);
+            let bytes = arena.alloc(len).await;
+            self.read(at, &bytes).await?;
+            let last = bytes.with_bytes(|bytes| bytes.iter().rposition(|&byte| byte != 0));
+            found = last.map(|last| at + Bytes::of_len(last + 1)).or(found);
+            at += len;
+        }
+        Ok(found.map(|end| Beyond { data: end - size, end }))
+    }
+}
+
+impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Refuses a size, a volume, or a state of the volume that allows no resize.
     fn refuse_resize(&self, size: Bytes) -> Result<()> {
-        let superblock = self.devices.superblock();
+        let superblock = self.store.devices.superblock();
         let name = &superblock.name;
         if superblock.adopted().is_some() {
             return invalid(format!(
@@ -160,14 +222,17 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 superblock.volume_size
             ));
         }
-        if self.active_epochs().is_some() || self.policy.borrow().keeps_epochs() || self.is_recovering() {
+        if self.extents.active_epochs().is_some()
+            || self.policy.borrow().keeps_epochs()
+            || self.extents.is_recovering()
+        {
             return invalid(format!(
                 "volume '{name}' keeps epochs on a disk, and the size cannot change meanwhile: choose another \
                  order first (braid policy {name} pass), and order=epoch again afterwards"
             ));
         }
         check_sizes(size, superblock.extent_size, superblock.block_size).or_else(invalid)?;
-        self.refuse_unfit()?;
+        self.store.devices.refuse_unfit()?;
         let largest = self.largest();
         if size <= largest.max(superblock.volume_size) {
             return Ok(());
@@ -185,103 +250,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Err(Error::new(ErrorKind::NoSpace, text))
     }
 
-    /// Refuses to change the size while a device or a region is not in use: after the change, its metadata
-    /// would belong to a volume of another size.
-    pub(super) fn refuse_unfit(&self) -> Result<()> {
-        let superblock = self.devices.superblock();
-        let name = &superblock.name;
-        let is_fit = |state| matches!(state, DeviceState::Active | DeviceState::Slow | DeviceState::Removed);
-        let degraded = |text: String| Err(Error::new(ErrorKind::Degraded, text));
-        if let Some(member) = self.devices.iter().find(|member| !is_fit(member.state())) {
-            let remedy = match member.state() {
-                DeviceState::Draining => "wait until the device is removed",
-                DeviceState::Returning => "wait until the device is up to date",
-                _ => "bring the device back, replace the device or remove the device first",
-            };
-            return degraded(format!(
-                "the size of volume '{name}' cannot change while {} is {}: {remedy} (braid status {name})",
-                self.describe(member.id),
-                member.state()
-            ));
-        }
-        if let Some(region) = superblock.void_regions().next() {
-            return degraded(format!(
-                "the size of volume '{name}' cannot change while a copy of its metadata is missing ({region}): wait until \
-                 the copy is rebuilt, or replace {}",
-                region.device
-            ));
-        }
-        Ok(())
-    }
-
-    /// Refuses a smaller size if the volume holds data beyond it.
-    async fn refuse_data_beyond(self: &Rc<Self>, size: Bytes) -> Result<()> {
-        let Some(Beyond { data, end }) = self.data_beyond(size).await? else { return Ok(()) };
-        let name = self.devices.superblock().name.clone();
-        let least = as_argument(end.align_up(self.shape.block_size).min(self.shape.volume_size));
-        invalid(format!(
-            "volume '{name}' holds {data} of data beyond {size}: shrink the file system, and discard the rest (blkdiscard \
-             --offset {}), or use at least {least}, where the data ends",
-            size.0
-        ))
-    }
-
-    /// Data beyond an end of the volume, if any.
-    async fn data_beyond(self: &Rc<Self>, size: Bytes) -> Result<Option<Beyond>> {
-        let (mut data, mut end) = (Bytes::ZERO, Bytes::ZERO);
-        let first = size.0.div_ceil(self.shape.extent_size.0) as u32;
-        for extent in (first..self.shape.extents()).map(ExtentId) {
-            let (entry, has_extras) = {
-                let state = self.state.borrow();
-                (state.map.get(extent), state.map.has_extras(extent))
-            };
-            if entry != Entry::default() || has_extras {
-                let held = self.shape.held_by(extent, &entry, has_extras);
-                data += held.data;
-                end = held.end;
-            }
-            if extent.0.is_multiple_of(IN_A_ROW) {
-                yield_now().await;
-            }
-        }
-        if !size.is_aligned(self.shape.extent_size)
-            && let Some(held) = self.data_in_last(size).await?
-        {
-            data += held.data;
-            end = end.max(held.end);
-        }
-        Ok((data > Bytes::ZERO).then_some(Beyond { data, end }))
-    }
-
-    /// Bytes other than zero in the extent of `size`, from `size` on.
-    async fn data_in_last(self: &Rc<Self>, size: Bytes) -> Result<Option<Beyond>> {
-        let extent = self.shape.extent_of(size);
-        let end = self.shape.bytes_of(extent).end.min(self.shape.volume_size);
-        let entry = self.state.borrow().map.get(extent);
-        if entry.home == SlotNumber::LOST || entry.partly_lost {
-            return Ok(Some(Beyond { data: end - size, end }));
-        }
-        let arena = Arena::new(self.shape.extent_size.min(Arena::LARGEST));
-        let (mut at, mut found) = (size, None);
-        while at < end {
-            let len = (end - at).min(Arena::LARGEST).min(self.shape.extent_size);
-            let bytes = arena.alloc(len).await;
-            self.read(at, &bytes).await?;
-            let last = bytes.with_bytes(|bytes| bytes.iter().rposition(|&byte| byte != 0));
-            found = last.map(|last| at + Bytes::of_len(last + 1)).or(found);
-            at += len;
-        }
-        Ok(found.map(|end| Beyond { data: end - size, end }))
-    }
-
     /// Largest volume under the active policy. Old and new metadata exist at the same time.
     fn largest(&self) -> Bytes {
-        let superblock = self.devices.superblock().clone();
+        let superblock = self.store.devices.superblock().clone();
         if superblock.adopted().is_some() {
             return superblock.volume_size;
         }
-        let limit = self.shape.extent_size * u64::from(MOST_EXTENTS);
-        let mut views = self.state.borrow().views.clone();
+        let limit = self.store.shape.extent_size * u64::from(MOST_EXTENTS);
+        let mut views = self.store.state.borrow().views.clone();
         let keeps_addresses = |view: &DeviceView| superblock.devices[view.id.index()].layout == Layout::Tail;
         if views.iter().any(keeps_addresses) {
             let space = Space::new(&Superblock { volume_size: limit, ..superblock.clone() });
@@ -294,8 +270,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let (policy, &Superblock { extent_size, copies, .. }) = (self.policy.borrow(), &superblock);
             room(&all, &superblock.devices, &**policy, extent_size, copies).0.min(limit)
         };
-        let first = most(&views).max(self.shape.extent_size);
-        for (device, count) in self.shape.slots_of(&self.devices.planned(first).1) {
+        let first = most(&views).max(self.store.shape.extent_size);
+        for (device, count) in self.store.shape.slots_of(&self.store.devices.planned(first).1) {
             let view = &mut views[device.index()];
             view.slots = view.slots.saturating_sub(count);
         }
@@ -304,25 +280,25 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Takes slots for the fresh regions, on the devices of the old places.
     async fn place_fresh(self: &Rc<Self>, size: Bytes) -> Result<Resizing> {
-        let (mut planned, mut fresh) = self.devices.planned(size);
+        let (mut planned, mut fresh) = self.store.devices.planned(size);
         let mut taken: Vec<(DeviceId, u32, u32)> = Vec::new();
         let give_back = |taken: &[(DeviceId, u32, u32)]| {
-            let mut state = self.state.borrow_mut();
+            let mut state = self.store.state.borrow_mut();
             taken.iter().for_each(|&(device, first, count)| state.release_run(device, first, count));
         };
-        for (device, count) in self.shape.slots_of(&fresh) {
+        for (device, count) in self.store.shape.slots_of(&fresh) {
             let run = self.make_run(device, count, planned.extents()).await;
             let Some(first) = run.inspect_err(|_| give_back(&taken))? else {
                 give_back(&taken);
                 let text = format!(
                     "{} has no room for {count} extents side by side, the metadata of a volume of {size}: discard unused data \
                      (fstrim), or add a device",
-                    self.describe(device)
+                    self.store.member(device).describe()
                 );
                 return Err(Error::new(ErrorKind::NoSpace, text));
             };
             taken.push((device, first, count));
-            let mut offset = self.member(device).slot_offset(first, self.shape.extent_size);
+            let mut offset = self.store.member(device).slot_offset(first, self.store.shape.extent_size);
             for region in fresh.iter_mut().filter(|region| region.device == device) {
                 region.offset = offset;
                 offset += region.len;
@@ -339,6 +315,37 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 invalid(format!("volume '{name}' cannot have {size} on its devices: {wrong}"))
             }
         }
+    }
+}
+
+impl<D: Device> Devices<D> {
+    /// Refuses to change the size while a device or a region is not in use: after the change, its metadata
+    /// would belong to a volume of another size.
+    pub(super) fn refuse_unfit(&self) -> Result<()> {
+        let superblock = self.superblock();
+        let name = &superblock.name;
+        let is_fit = |state| matches!(state, DeviceState::Active | DeviceState::Slow | DeviceState::Removed);
+        let degraded = |text: String| Err(Error::new(ErrorKind::Degraded, text));
+        if let Some(member) = self.iter().find(|member| !is_fit(member.state())) {
+            let remedy = match member.state() {
+                DeviceState::Draining => "wait until the device is removed",
+                DeviceState::Returning => "wait until the device is up to date",
+                _ => "bring the device back, replace the device or remove the device first",
+            };
+            return degraded(format!(
+                "the size of volume '{name}' cannot change while {} is {}: {remedy} (braid status {name})",
+                member.describe(),
+                member.state()
+            ));
+        }
+        if let Some(region) = superblock.void_regions().next() {
+            return degraded(format!(
+                "the size of volume '{name}' cannot change while a copy of its metadata is missing ({region}): wait until \
+                 the copy is rebuilt, or replace {}",
+                region.device
+            ));
+        }
+        Ok(())
     }
 }
 

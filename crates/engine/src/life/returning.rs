@@ -4,11 +4,12 @@
 //! and every span not flushed at that time. The device is therefore judged as at an opening, is written from
 //! now on, and the resync copies the differences. A device that is an older copy of itself than the records
 //! reach back lacks everything. When nothing is behind any more, a checkpoint follows, and then the device is
-//! active ([`Core::welcome_returned`]). The checkpoint renews the device's map image, journal and cache
+//! active ([`Durable::welcome_returned`]). The checkpoint renews the device's map image, journal and cache
 //! table, which are as old as its data.
 
 use super::add::invalid;
-use crate::core::Core;
+use crate::core::{Store, Upkeep};
+use crate::devices::Devices;
 use crate::open::{Candidate, judge};
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Result, Volume};
@@ -24,9 +25,9 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     /// # Errors
     /// `Invalid` if the device is in use, or still owes answers.
     pub async fn release_device(&self, device: DeviceId) -> Result<()> {
-        let _alone = self.core.devices.life.acquire(1).await;
-        self.core.refuse_use(device)?;
-        self.core.member(device).release();
+        let _alone = self.core.store.devices.life.acquire(1).await;
+        self.core.store.devices.refuse_use(device)?;
+        self.core.store.member(device).release();
         Ok(())
     }
 
@@ -54,13 +55,13 @@ impl<R: Runtime, D: Device> Volume<R, D> {
         record: impl FnOnce(DeviceId) -> Result<()>,
     ) -> Result<DeviceId> {
         let core = &self.core;
-        let _alone = core.devices.life.acquire(1).await;
-        core.refuse_closing()?;
+        let _alone = core.store.devices.life.acquire(1).await;
+        core.upkeep.refuse_closing()?;
         let device = Rc::new(device);
         let mut candidate = Candidate::read(&core.rt, device.clone(), name).await?;
         let id = candidate.header.this_device;
-        core.refuse_return(&candidate.header, name)?;
-        let member = core.member(id);
+        core.upkeep.refuse_return(&candidate.header, name)?;
+        let member = core.store.member(id);
         if device.geometry().alignment > member.alignment {
             return invalid(format!(
                 "{name} needs requests of {}, and was used with {}: stop the volume and serve it again",
@@ -68,8 +69,8 @@ impl<R: Runtime, D: Device> Volume<R, D> {
                 member.alignment
             ));
         }
-        core.record_states().await?;
-        let known = core.devices.superblock().clone();
+        core.durable.record_states().await?;
+        let known = core.store.devices.superblock().clone();
         // The device's own superblock names the place of its own table: the table may have moved since.
         let places = [&known.tables[..], &candidate.header.tables].concat();
         candidate.read_tables(&core.rt, &places).await;
@@ -87,11 +88,11 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             ));
         }
         if lacks_all {
-            core.put_copies_behind(id).await?;
+            core.upkeep.put_copies_behind(id).await?;
         }
-        core.refuse_return(&candidate.header, name)?;
+        core.upkeep.refuse_return(&candidate.header, name)?;
         member.renew(device, lacks_all);
-        let readied = core.void_returned(id).await.and_then(|()| record(id));
+        let readied = core.extents.void_returned(id).await.and_then(|()| record(id));
         if let Err(error) = readied {
             // A device that owes an answer stays in its place as failed, and may be used again after the
             // answer.
@@ -100,39 +101,39 @@ impl<R: Runtime, D: Device> Volume<R, D> {
             }
             return Err(error);
         }
-        core.moves.drains.set_lost(id, false);
+        core.store.devices.drains.set_lost(id, false);
         let early = planted(Bug::ReturnedTakenForCurrent);
         member.set_state(if early { DeviceState::Active } else { DeviceState::Returning });
-        core.devices.note_change();
-        core.mark_metadata_stale(id);
-        core.change_superblock(|_| ()).await?;
-        core.start_leases();
-        let described = core.describe(id);
+        core.store.devices.note_change();
+        core.store.mark_metadata_stale(id);
+        core.durable.change_superblock(|_| ()).await?;
+        core.durable.start_leases();
+        let described = core.store.member(id).describe();
         tracing::info!(code = "device-returning", device = %id, "{name} is back as {described}: its resync begins");
         core.jobs.wake();
         Ok(id)
     }
 }
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Refuses a device that cannot be used again now, whatever its contents.
     fn refuse_return(&self, header: &Header, name: &str) -> Result<()> {
-        let (known, id) = (self.devices.superblock().volume, header.this_device);
+        let (known, id) = (self.store.devices.superblock().volume, header.this_device);
         if header.volume != known {
             return invalid(format!(
                 "{name} belongs to another volume, '{}' ({}): name a device of this volume ({known})",
                 header.name, header.volume
             ));
         }
-        self.refuse_use(id)?;
+        self.store.devices.refuse_use(id)?;
         let unsupported = |text: &str| Err(Error::new(ErrorKind::Unsupported, text));
-        if self.shape.copies == 1 {
+        if self.store.shape.copies == 1 {
             return unsupported(
                 "the volume has one copy of everything, so an excluded device cannot be brought up to date: \
                  remove the device (braid device remove)",
             );
         }
-        if self.active_epochs().is_some() {
+        if self.extents.active_epochs().is_some() {
             return unsupported(
                 "while epochs are kept, a device returns only at the opening of the volume: stop the volume \
                  and serve it again",
@@ -141,10 +142,28 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
+    /// Records all extents as behind that have a copy on a device without current data, or get such a copy
+    /// back in a crash. Both copies of other extents stay current: guests need the second copy if a sector of
+    /// the first is bad.
+    async fn put_copies_behind(&self, device: DeviceId) -> Result<()> {
+        {
+            let mut state = self.store.state.borrow_mut();
+            let extents = state.extents_on(device);
+            extents.into_iter().for_each(|extent| state.behind.doubt_extent(extent));
+        }
+        let spans = self.store.devices.superblock().spans();
+        for span in 0..spans {
+            self.durable.record_behind(SpanId(span)).await?;
+        }
+        Ok(())
+    }
+}
+
+impl<D: Device> Devices<D> {
     /// Refuses a device that is not failed or missing, or that still owes answers: an old request could
     /// overwrite resynchronised data.
     fn refuse_use(&self, device: DeviceId) -> Result<()> {
-        let member = self.devices.device_named(device)?;
+        let member = self.device_named(device)?;
         match member.state() {
             DeviceState::Missing | DeviceState::Failed => {}
             DeviceState::Removed => {
@@ -162,27 +181,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         invalid(format!(
             "{} has not answered {} earlier request(s), and may still carry them out: wait for the answers, \
              or detach the device and attach it again",
-            self.describe(device),
+            self[device].describe(),
             member.requests.late()
         ))
     }
+}
 
-    /// Records all extents as behind that have a copy on a device without current data, or get such a copy
-    /// back in a crash. Both copies of other extents stay current: guests need the second copy if a sector of
-    /// the first is bad.
-    async fn put_copies_behind(&self, device: DeviceId) -> Result<()> {
-        {
-            let mut state = self.state.borrow_mut();
-            let extents = state.extents_on(device);
-            extents.into_iter().for_each(|extent| state.behind.doubt_extent(extent));
-        }
-        let spans = self.devices.superblock().spans();
-        for span in 0..spans {
-            self.record_behind(SpanId(span)).await?;
-        }
-        Ok(())
-    }
-
+impl<D: Device> Store<D> {
     /// Makes the next checkpoint write all of the map and the table of spans, and voids the cache table of a
     /// device.
     fn mark_metadata_stale(&self, device: DeviceId) {

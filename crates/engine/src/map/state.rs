@@ -76,8 +76,8 @@ pub(crate) struct State {
     /// Blocks with an extra copy that left a place which a cache table may call dirty, since the last
     /// [`State::take_left_dirty`].
     pub(super) left_dirty: Vec<(BlockId, Extra)>,
-    /// Devices as seen by the policy. [`State::refresh`] updates `free`; `Core::begin` and `Core::end` update
-    /// the load.
+    /// Devices as seen by the policy. [`State::refresh`] updates `free`; `Durable::begin` and `Durable::end`
+    /// update the load.
     pub views: Vec<DeviceView>,
     /// Adjacent slots that are being emptied for metadata.
     pub(super) window: Option<Window>,

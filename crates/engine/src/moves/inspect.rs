@@ -2,41 +2,44 @@
 
 use crate::Result;
 use crate::copies::Mover;
-use crate::core::Core;
+use crate::core::Upkeep;
 use braid_base::Bytes;
 use braid_policy::{ByteRange, LONGEST_INSPECTED, Origin, Outcome};
-use braid_runtime::{Device, Mode, Runtime};
+use braid_runtime::{Device, Runtime};
 use std::rc::Rc;
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Shows the policy a range of the volume. Each extent is read separately, so a guest's write may fall
     /// between two extents.
     pub(super) async fn inspect(self: &Rc<Self>, asked: ByteRange) -> Result<Outcome> {
         if asked.len() > LONGEST_INSPECTED {
             return Ok(Outcome::Stopped);
         }
-        let end = asked.end.min(self.shape.volume_size);
+        let end = asked.end.min(self.store.shape.volume_size);
         let range = ByteRange { start: asked.start.min(end), end };
         let changes = self.policy.changes();
-        let bytes = self.buffer(&self.buffers.moves, range.len().max(Bytes(1))).await?;
-        for piece in self.shape.pieces(range.start, range.len()) {
-            let devices = self.limited_of_extent(piece.extent);
+        let bytes = self.extents.buffer(&self.extents.buffers.moves, range.len().max(Bytes(1))).await?;
+        for piece in self.store.shape.pieces(range.start, range.len()) {
+            let devices = self.moves.limited_of_extent(&self.store, piece.extent);
             self.rest(Mover::Plan, &devices).await;
             if self.jobs.are_ending() || self.policy.changes() != changes {
                 return Ok(Outcome::Stopped);
             }
-            let start = self.shape.extent_size * u64::from(piece.extent.0) + piece.range.start - range.start;
+            let start =
+                self.store.shape.extent_size * u64::from(piece.extent.0) + piece.range.start - range.start;
             let part = bytes.slice(start..start + piece.len());
             // Exclusive: a write in flight may have reached only one copy, and must not be read yet.
-            let _guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
-            let read = self.read_copies(&piece, &part, Origin::Background);
+            let _guard = self.locks.exclusive(piece.extent).await;
+            let read = self.extents.read_copies(&piece, &part, Origin::Background);
             self.step(Mover::Plan, &devices, read).await?;
         }
         if self.policy.changes() != changes {
             return Ok(Outcome::Stopped);
         }
         let whole = bytes.slice(Bytes::ZERO..range.len());
-        whole.with_bytes(|bytes| self.with_policy(|policy, view| policy.inspected(asked, bytes, view)));
+        whole.with_bytes(|bytes| {
+            self.extents.with_policy(|policy, view| policy.inspected(asked, bytes, view))
+        });
         Ok(Outcome::Finished)
     }
 }

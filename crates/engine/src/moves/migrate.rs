@@ -6,17 +6,18 @@
 
 use crate::Result;
 use crate::copies::Mover;
-use crate::core::Core;
+use crate::core::Upkeep;
+use crate::devices::Devices;
 use crate::map::{Arrival, State};
 use crate::planted::{Bug, planted};
 use braid_base::{Bytes, DeviceId, ExtentId};
 use braid_format::SlotNumber;
 use braid_format::map_page::Entry;
 use braid_policy::Outcome;
-use braid_runtime::{Device, Mode, Runtime};
+use braid_runtime::{Device, Runtime};
 use std::rc::Rc;
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Gives an extent its second required copy, on `target`.
     pub async fn mirror(
         self: &Rc<Self>,
@@ -24,10 +25,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         target: DeviceId,
         mover: Mover,
     ) -> Result<Outcome> {
-        let Some(_in_place) = self.begin_in_place(target) else { return Ok(Outcome::Stopped) };
-        let _room = self.reserve(1).await?;
+        let Some(_in_place) = self.extents.begin_in_place(target) else { return Ok(Outcome::Stopped) };
+        let _room = self.durable.reserve(1).await?;
         let wanted = |entry: &Entry, home: DeviceId, _| {
-            self.shape.copies > 1
+            self.store.shape.copies > 1
                 && entry.home != SlotNumber::NONE
                 && entry.second == SlotNumber::NONE
                 && home != target
@@ -35,16 +36,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let Some((before, slot)) = self.begin_copy(extent, target, wanted).await else {
             return Ok(Outcome::Stopped);
         };
-        let states = self.devices.changes();
+        let states = self.store.devices.changes();
         let copied = self.copy_extent(extent, before, slot, mover).await;
-        let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
-        let whole = matches!(copied, Ok(Some(_))) && self.devices.changes() == states;
-        let mut state = self.state.borrow_mut();
-        if !self.end_copy(&mut state, extent, target, slot, whole) {
+        let _guard = self.locks.exclusive(extent).await;
+        let whole = matches!(copied, Ok(Some(_))) && self.store.devices.changes() == states;
+        let mut state = self.store.state.borrow_mut();
+        if !self.store.devices.end_copy(&mut state, extent, target, slot, whole) {
             return copied.map(|_| Outcome::Stopped);
         }
         state.set_extent(extent, Entry { second: slot, ..before });
-        let mut background = self.background.borrow_mut();
+        let mut background = self.durable.background.borrow_mut();
         background.mirrors += 1;
         background.mirrored_bytes += copied.ok().flatten().unwrap_or_default().0;
         Ok(Outcome::Finished)
@@ -58,14 +59,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
         target: DeviceId,
         wanted: impl FnOnce(&Entry, DeviceId, Option<DeviceId>) -> bool,
     ) -> Option<(Entry, SlotNumber)> {
-        let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
-        if self.journal.commits.have_failed() {
+        let _guard = self.locks.exclusive(extent).await;
+        if self.durable.journal.commits.have_failed() {
             return None;
         }
-        let mut state = self.state.borrow_mut();
+        let mut state = self.store.state.borrow_mut();
         let entry = state.map.get(extent);
         let durable = state.durable_entry(extent);
-        if self.shape.copies > 1 && (durable.home, durable.second) != (entry.home, entry.second) {
+        if self.store.shape.copies > 1 && (durable.home, durable.second) != (entry.home, entry.second) {
             // See `State::prefer_what_stayed`: recovery must know which copy moved.
             return None;
         }
@@ -78,28 +79,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Some(slot) => Some((entry, slot)),
             None => {
                 state.unwatch(extent);
-                self.background.borrow_mut().migrations_stopped += 1;
+                self.durable.background.borrow_mut().migrations_stopped += 1;
                 None
             }
         }
-    }
-
-    /// Stops watching an extent. The caller holds the extent's lock. True if the copy counts: the copy is
-    /// whole, no guest wrote meanwhile, and the target is still current. Otherwise the slot is released.
-    pub fn end_copy(
-        &self,
-        state: &mut State,
-        extent: ExtentId,
-        target: DeviceId,
-        slot: SlotNumber,
-        whole: bool,
-    ) -> bool {
-        let disturbed = state.unwatch(extent);
-        let counts = whole && !disturbed && self.member(target).is_current();
-        if !counts {
-            state.release(slot);
-        }
-        counts
     }
 
     /// Copies the valid parts of an extent to another slot. Returns the bytes copied, or `None` if the plan
@@ -112,13 +95,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         slot: SlotNumber,
         mover: Mover,
     ) -> Result<Option<Bytes>> {
-        if self.shape.copies == 1 || planted(Bug::MoveWithoutIntent) {
+        if self.store.shape.copies == 1 || planted(Bug::MoveWithoutIntent) {
             return self.copy_parts(extent, entry, slot, mover).await;
         }
-        let span = self.shape.span_of(extent);
-        self.intend(span).await?;
+        let span = self.store.shape.span_of(extent);
+        self.durable.intend(span).await?;
         let copied = self.copy_parts(extent, entry, slot, mover).await;
-        self.state.borrow_mut().behind.end_write(span, None, self.rt.now());
+        self.store.state.borrow_mut().behind.end_write(span, None, self.rt.now());
         copied
     }
 
@@ -130,27 +113,47 @@ impl<R: Runtime, D: Device> Core<R, D> {
         mover: Mover,
     ) -> Result<Option<Bytes>> {
         let (mut at, mut copied) = (Bytes::ZERO, Bytes::ZERO);
-        while at < self.shape.extent_size {
-            if mover == Mover::Plan && at > Bytes::ZERO && self.must_yield() {
+        while at < self.store.shape.extent_size {
+            if mover == Mover::Plan && at > Bytes::ZERO && self.moves.must_yield(&self.store) {
                 return Ok(None);
             }
-            let limit = (at + self.longest_move()).min(self.shape.extent_size);
-            let (valid, end) = self.shape.run(entry.valid, at, limit);
+            let limit = (at + self.moves.longest_move()).min(self.store.shape.extent_size);
+            let (valid, end) = self.store.shape.run(entry.valid, at, limit);
             if valid {
-                let source = self.device_of(self.copies_of(extent, &entry).current);
-                let target = self.device_of(slot);
+                let source = self.store.device_of(self.store.copies_of(extent, &entry).current);
+                let target = self.store.device_of(slot);
                 self.rest(mover, &[source, target]).await;
-                let bytes = self.buffer(&self.buffers.moves, end - at).await?;
-                let read = self.read_to_move(extent, &entry, at..end, &bytes);
+                let bytes = self.extents.buffer(&self.extents.buffers.moves, end - at).await?;
+                let read = self.extents.read_to_move(extent, &entry, at..end, &bytes);
                 self.in_turn(mover, source, end - at, read).await?;
-                let (member, start) = self.locate(slot);
-                let node = self.member(source).node();
-                let write = self.device_write_moved(member, start + at, &bytes, node);
+                let (member, start) = self.store.locate(slot);
+                let node = self.store.member(source).node();
+                let write = self.durable.device_write_moved(member, start + at, &bytes, node);
                 self.in_turn(mover, target, end - at, write).await?;
                 copied += end - at;
             }
             at = end;
         }
         Ok(Some(copied))
+    }
+}
+
+impl<D: Device> Devices<D> {
+    /// Stops watching an extent. The caller holds the extent's lock. True if the copy counts: the copy is
+    /// whole, no guest wrote meanwhile, and the target is still current. Otherwise the slot is released.
+    pub fn end_copy(
+        &self,
+        state: &mut State,
+        extent: ExtentId,
+        target: DeviceId,
+        slot: SlotNumber,
+        whole: bool,
+    ) -> bool {
+        let disturbed = state.unwatch(extent);
+        let counts = whole && !disturbed && self[target].is_current();
+        if !counts {
+            state.release(slot);
+        }
+        counts
     }
 }

@@ -1,6 +1,5 @@
 //! Background work: the policy's plan, commits, checkpoints, trims, resync. Guests come first.
 
-mod drains;
 mod inspect;
 mod migrate;
 mod pace;
@@ -14,19 +13,18 @@ mod together;
 mod trim;
 mod turns;
 
-pub use drains::DrainStatus;
 pub use progress::MovesStatus;
 
 use crate::copies::Mover;
-use crate::core::Core;
+use crate::core::{Durable, Store, Upkeep};
 use crate::shape::Shape;
 use braid_base::{Bytes, Nanos, Rng};
 use braid_format::superblock::Superblock;
 use braid_policy::{Move, Origin, Outcome, Plan};
 use braid_runtime::{Device, Runtime, join_all};
-use drains::Drains;
 use pace::Pace;
 use progress::Progress;
+use reproduced::Reproduced;
 use runs::{MigrationRun, MoveTask, Queue};
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -69,8 +67,8 @@ pub(crate) struct Moves {
     pub resynced: Cell<bool>,
     /// True if extents may lack a required second copy.
     pub incomplete: Cell<bool>,
-    /// Devices to be removed.
-    pub drains: Drains,
+    /// Copies made for lost devices.
+    reproduced: Reproduced,
     /// Stale bytes at which the plan's policy is asked again. Set only while no move of the plan is left.
     pub wake_at: Cell<Option<Bytes>>,
     /// Source of random places for probes.
@@ -90,7 +88,7 @@ impl Moves {
             auditing: Cell::new(false),
             resynced: Cell::new(false),
             incomplete: Cell::new(superblock.copies > 1),
-            drains: Drains::of(superblock),
+            reproduced: Reproduced::default(),
             wake_at: Cell::new(None),
             probe_rng: RefCell::new(Rng::new(superblock.epoch)),
         }
@@ -127,36 +125,36 @@ impl Shape {
     }
 }
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Starts the background jobs, which end when the volume closes.
     pub fn start_background(self: &Rc<Self>) {
-        self.start(async |core| core.apply_recovered().await);
+        self.start(async |core| core.extents.apply_recovered().await);
         self.start_recovered(async |core| core.follow_plan().await);
         self.start(async |core| core.keep_journal_short().await);
         self.start(async |core| core.commit_in_time().await);
-        self.start(async |core| core.keep_proof().await);
+        self.start(async |core| core.durable.keep_proof().await);
         if !D::ALWAYS_ANSWERS {
-            self.start(async |core| core.keep_witness().await);
+            self.start(async |core| core.durable.keep_witness().await);
         }
         self.start(async |core| core.trim_freed().await);
-        if self.devices.keeps_policy_state() {
-            self.start(async |core| core.keep_policy_state().await);
+        if self.store.devices.keeps_policy_state() {
+            self.start(async |core| core.extents.keep_policy_state().await);
         }
         self.start_recovered(async |core| core.drain().await);
         self.start(async |core| core.renew_regions().await);
-        if self.devices.has_cache_table() {
+        if self.store.devices.has_cache_table() {
             self.start_cache_jobs();
         }
-        if self.shape.copies > 1 {
-            self.start(async |core| core.mark_given_up().await);
+        if self.store.shape.copies > 1 {
+            self.start(async |core| core.extents.mark_given_up().await);
             self.start(async |core| core.clear_idle_spans().await);
             self.start_recovered(async |core| core.resync().await);
         }
-        if self.dirty_spans.is_some() {
-            self.start(async |core| core.keep_dirty_spans_few().await);
-            self.start(async |core| core.keep_sums().await);
+        if self.durable.dirty_spans.is_some() {
+            self.start(async |core| core.durable.keep_dirty_spans_few().await);
+            self.start(async |core| core.durable.keep_sums().await);
         }
-        if self.epochs.is_some() {
+        if self.extents.epochs.is_some() {
             self.start_recovered(async |core| core.keep_epochs().await);
             self.start_recovered(async |core| core.sweep_image().await);
         }
@@ -164,8 +162,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Starts the jobs of a volume that may have extra copies.
     pub fn start_cache_jobs(self: &Rc<Self>) {
-        self.start(async |core| core.keep_block_slots_free().await);
-        if self.shape.copies == 1 {
+        self.start(async |core| core.durable.keep_block_slots_free().await);
+        if self.store.shape.copies == 1 {
             self.start(async |core| core.clear_idle_spans().await);
         }
     }
@@ -173,7 +171,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Starts the job that checks for a newer opening of the devices.
     pub fn start_fence(self: &Rc<Self>) {
         if !D::ALWAYS_ANSWERS {
-            self.start(async |core| core.keep_fence().await);
+            self.start(async |core| core.durable.keep_fence().await);
         }
     }
 
@@ -190,7 +188,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Starts a job that moves or copies extents, once recovery has ended.
     fn start_recovered(self: &Rc<Self>, job: impl AsyncFnOnce(&Rc<Self>) + 'static) {
         self.start(async |core| {
-            core.wait_until_recovered().await;
+            core.extents.wait_until_recovered().await;
             job(core).await;
         });
     }
@@ -201,18 +199,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let mut plan = Plan::default();
         while !self.jobs.are_ending() {
             plan.clear();
-            self.show_written();
-            let next = self.with_policy(|policy, view| policy.plan(view, &mut plan));
+            self.store.show_written();
+            let next = self.extents.with_policy(|policy, view| policy.plan(view, &mut plan));
             self.moves.pace.follow(&plan);
             self.moves.yields_since.set(plan.yields.then(|| self.rt.now()));
             let following = Following {
                 policy_changes: self.policy.changes(),
                 until: if plan.revise { next } else { Nanos::MAX },
             };
-            self.moves.progress.begin(plan.moves.iter().map(|job| self.shape.len_of_move(job)));
+            self.moves.progress.begin(plan.moves.iter().map(|job| self.store.shape.len_of_move(job)));
             let queue = &self.moves.queue;
             *queue.borrow_mut() =
-                Queue::new(std::mem::take(&mut plan.moves), self.shape.extent_size, plan.yields);
+                Queue::new(std::mem::take(&mut plan.moves), self.store.shape.extent_size, plan.yields);
             let at_once = TASKS_AT_ONCE.min(queue.borrow().len());
             join_all((0..at_once).map(|_| self.run_tasks(&following))).await;
             plan.moves = queue.borrow_mut().drain();
@@ -228,29 +226,19 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.moves.wake_at.set(wake);
         // Stale bytes that the plan left behind wake the policy only after a short pause.
         let soon = self.rt.now() + Nanos::from_millis(1);
-        let (next, is_full) = if self.is_awakened() { (soon, true) } else { (next.max(soon), false) };
-        let is_over = || self.policy.changes() != plan.policy_changes || !is_full && self.is_awakened();
-        self.pause(next, is_over).await;
+        let (next, is_full) =
+            if self.moves.is_awakened(&self.store) { (soon, true) } else { (next.max(soon), false) };
+        let is_over = || {
+            self.policy.changes() != plan.policy_changes || !is_full && self.moves.is_awakened(&self.store)
+        };
+        self.durable.pause(next, is_over).await;
         self.moves.wake_at.set(None);
-    }
-
-    /// True if enough bytes are stale for the policy to be asked.
-    fn is_awakened(&self) -> bool {
-        self.moves.wake_at.get().is_some_and(|at| self.state.borrow().behind.total() >= at)
     }
 
     /// Wakes the plan if a write has made enough bytes stale.
     pub fn note_behind(&self) {
-        if self.is_awakened() {
+        if self.moves.is_awakened(&self.store) {
             self.jobs.wake();
-        }
-    }
-
-    /// Shows the policy the bytes written to each device.
-    fn show_written(&self) {
-        let mut state = self.state.borrow_mut();
-        for member in self.devices.iter() {
-            state.views[member.id.index()].written = Bytes(member.written_bytes.get());
         }
     }
 
@@ -261,7 +249,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 || self.moves.auditing.get()
                 || self.policy.changes() != plan.policy_changes
                 || plan.until < Nanos::MAX && self.rt.now() >= plan.until
-                || self.must_yield()
+                || self.moves.must_yield(&self.store)
         };
         while let Some((task, _claim)) = self.next_task(plan.until, over).await {
             match task {
@@ -301,7 +289,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Move::WriteBack { range } => self.write_back_range(range).await,
             Move::Resync { range, gap } => self.resync_range(range, gap).await,
             Move::Inspect { range } => self.inspect(range).await,
-            Move::EndEpoch => self.wait_for_epoch().await,
+            Move::EndEpoch => self.extents.wait_for_epoch().await,
             Move::Probe { device, direction, len } => self.probe(device, direction, len).await,
         };
         self.moves.moving.set(self.moves.moving.get() - 1);
@@ -316,7 +304,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Tells the policy the outcome of its move. A policy that became active later is not told.
     fn end_move(&self, job: &Move, outcome: Outcome, policy_changes: u64) {
         let moved = outcome == Outcome::Finished;
-        self.moves.progress.end(self.shape.len_of_move(job), moved, self.rt.now());
+        self.moves.progress.end(self.store.shape.len_of_move(job), moved, self.rt.now());
         if self.policy.changes() == policy_changes {
             self.policy.borrow_mut().done(job, outcome);
         }
@@ -325,41 +313,44 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Commits pending changes that no guest has flushed.
     async fn commit_in_time(&self) {
         while !self.jobs.are_ending() {
-            self.pause(self.rt.now() + OLDEST_CHANGE, || false).await;
+            self.durable.pause(self.rt.now() + OLDEST_CHANGE, || false).await;
             let resynced = self.moves.resynced.take();
-            if self.jobs.are_ending() || self.state.borrow().pending() == 0 && !resynced {
+            if self.jobs.are_ending() || self.store.state.borrow().pending() == 0 && !resynced {
                 continue;
             }
-            let is_old = self.rt.now() >= self.journal.commits.took_all() + OLDEST_WARMTH;
-            if !is_old && !resynced && !self.state.borrow().is_commit_due() {
+            let is_old = self.rt.now() >= self.durable.journal.commits.took_all() + OLDEST_WARMTH;
+            if !is_old && !resynced && !self.store.state.borrow().is_commit_due() {
                 continue;
             }
             // The failure is remembered: every later flush fails.
-            let _told = self.commit(Origin::Background).await;
+            let _told = self.durable.commit(Origin::Background).await;
         }
     }
 
     async fn keep_journal_short(&self) {
         while !self.jobs.are_ending() {
             let oldest = self.rt.now() + OLDEST_MAP;
-            let is_wanted = || self.journal.wants_checkpoint() || self.state.borrow().lacks_checkpoint();
-            self.pause(oldest, is_wanted).await;
+            let is_wanted =
+                || self.durable.journal.wants_checkpoint() || self.store.state.borrow().lacks_checkpoint();
+            self.durable.pause(oldest, is_wanted).await;
             if self.jobs.are_ending() {
                 return;
             }
             // A checkpoint in flight elsewhere has taken the stale pages. A wanted checkpoint then waits for
             // the end of the other.
-            if self.state.borrow().stale_pages() == 0 && !is_wanted() {
+            if self.store.state.borrow().stale_pages() == 0 && !is_wanted() {
                 continue;
             }
-            if let Err(error) = self.checkpoint().await {
+            if let Err(error) = self.durable.checkpoint().await {
                 // The journal cannot free room: tasks that wait for room must fail, too.
-                self.fail(error);
-                self.pause(self.rt.now() + REST_AFTER_FAILURE, || false).await;
+                self.durable.fail(error);
+                self.durable.pause(self.rt.now() + REST_AFTER_FAILURE, || false).await;
             }
         }
     }
+}
 
+impl<R: Runtime, D: Device> Durable<R, D> {
     /// Waits until `deadline`, until the volume closes, or until `interrupt` becomes true at a notification.
     pub async fn pause(&self, deadline: Nanos, interrupt: impl Fn() -> bool) {
         let mut sleep = pin!(self.rt.sleep_until(deadline));
@@ -369,5 +360,22 @@ impl<R: Runtime, D: Device> Core<R, D> {
             if over { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
+    }
+}
+
+impl Moves {
+    /// True if enough bytes are stale for the policy to be asked.
+    fn is_awakened<D: Device>(&self, store: &Store<D>) -> bool {
+        self.wake_at.get().is_some_and(|at| store.state.borrow().behind.total() >= at)
+    }
+}
+
+impl<D: Device> Store<D> {
+    /// Shows the policy the bytes written to each device.
+    fn show_written(&self) {
+        let mut state = self.state.borrow_mut();
+        for member in self.devices.iter() {
+            state.views[member.id.index()].written = Bytes(member.written_bytes.get());
+        }
     }
 }

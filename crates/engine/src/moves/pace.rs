@@ -10,8 +10,9 @@
 
 use super::runs::{MigrationRun, MoveTask, Queue};
 use crate::copies::Mover;
-use crate::core::Core;
+use crate::core::{Store, Upkeep};
 use crate::jobs::Jobs;
+use crate::moves::Moves;
 use braid_base::{BlockId, DeviceId, ExtentId, Nanos};
 use braid_format::map_page::Entry;
 use braid_policy::{Move, Plan};
@@ -175,7 +176,7 @@ impl Drop for Claim<'_> {
     }
 }
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Takes the first task that may begin, and waits for such a task, up to `until`. `None` if no task is
     /// left, or if the plan is `over` first.
     pub(super) async fn next_task(
@@ -186,76 +187,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let queue = &self.moves.queue;
         while !over() && queue.borrow().len() > 0 {
             let now = self.rt.now();
-            if let Some((task, devices)) = self.take_task(&mut queue.borrow_mut(), now) {
+            if let Some((task, devices)) = self.moves.take_task(&self.store, &mut queue.borrow_mut(), now) {
                 return Some((task, Claim { pace: &self.moves.pace, jobs: &self.jobs, devices }));
             }
             let ended = self.moves.pace.ended.get();
             let changed = || self.moves.pace.ended.get() != ended || over();
-            self.pause(self.moves.pace.next_rested(now).min(until), changed).await;
+            self.durable.pause(self.moves.pace.next_rested(now).min(until), changed).await;
         }
         None
-    }
-
-    /// Takes the first task whose devices have rested and are unclaimed, and claims the devices.
-    fn take_task(&self, queue: &mut Queue, now: Nanos) -> Option<(MoveTask, Vec<DeviceId>)> {
-        let slot = |extent| {
-            let state = self.state.borrow();
-            state.space.locate(state.map.get(extent).home)
-        };
-        let task = queue.take(slot, |task| self.may_begin(task, now))?;
-        let devices = self.limited_of(&task);
-        self.moves.pace.set_claimed(&devices, true);
-        Some((task, devices))
-    }
-
-    /// True if the devices of a task are free. A range may lie on any device, so all devices must be free.
-    /// Called for many tasks, most of which must wait.
-    fn may_begin(&self, task: &MoveTask, now: Nanos) -> bool {
-        let is_free = |device| self.moves.pace.is_free(device, now);
-        match Uses::of(task) {
-            Uses::Extents(extents, target) => {
-                is_free(target) && extents.iter().all(|&extent| self.required_devices(extent).all(is_free))
-            }
-            Uses::Device(device) => is_free(device),
-            Uses::Any => self.moves.pace.are_all_free(now),
-        }
-    }
-
-    /// Returns the limited devices of a task, without duplicates.
-    fn limited_of(&self, task: &MoveTask) -> Vec<DeviceId> {
-        let mut used: Vec<DeviceId> = match Uses::of(task) {
-            Uses::Extents(extents, target) => {
-                let sources = extents.iter().flat_map(|&extent| self.required_devices(extent));
-                sources.chain([target]).collect()
-            }
-            Uses::Device(device) => vec![device],
-            Uses::Any => return self.moves.pace.limited(),
-        };
-        used.retain(|&device| self.moves.pace.is_limited(device));
-        used.sort_unstable();
-        used.dedup();
-        used
-    }
-
-    /// Returns the devices with a required copy of an extent.
-    fn required_devices(&self, extent: ExtentId) -> impl Iterator<Item = DeviceId> + use<R, D> {
-        let state = self.state.borrow();
-        let Entry { home, second, .. } = state.map.get(extent);
-        [home, second].map(|slot| state.space.locate(slot).map(|slot| slot.device)).into_iter().flatten()
-    }
-
-    /// Returns the limited devices with a required copy of an extent.
-    pub(super) fn limited_of_extent(&self, extent: ExtentId) -> Vec<DeviceId> {
-        self.required_devices(extent).filter(|&device| self.moves.pace.is_limited(device)).collect()
-    }
-
-    /// Returns the limited devices with a copy of a block, required or extra.
-    pub(super) fn limited_of_block(&self, block: BlockId) -> Vec<DeviceId> {
-        let mut devices = self.limited_of_extent(self.shape.range_of(block).extent);
-        let extra = self.state.borrow().extras.get(block).map(|extra| self.device_of(extra.slot));
-        devices
-            .extend(extra.filter(|&device| self.moves.pace.is_limited(device) && !devices.contains(&device)));
-        devices
     }
 
     /// Waits before a step of a move: until the devices have rested, the policy changes, or the volume
@@ -267,7 +206,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             && self.moves.pace.rested(devices) > self.rt.now()
         {
             let rested = self.moves.pace.rested(devices);
-            self.pause(rested, || self.policy.changes() != changes).await;
+            self.durable.pause(rested, || self.policy.changes() != changes).await;
         }
     }
 
@@ -279,5 +218,75 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.moves.pace.charge(devices, start, self.rt.now());
         }
         result
+    }
+}
+
+impl Moves {
+    /// Takes the first task whose devices have rested and are unclaimed, and claims the devices.
+    fn take_task<D: Device>(
+        &self,
+        store: &Store<D>,
+        queue: &mut Queue,
+        now: Nanos,
+    ) -> Option<(MoveTask, Vec<DeviceId>)> {
+        let slot = |extent| {
+            let state = store.state.borrow();
+            state.space.locate(state.map.get(extent).home)
+        };
+        let task = queue.take(slot, |task| self.may_begin(store, task, now))?;
+        let devices = self.limited_of(store, &task);
+        self.pace.set_claimed(&devices, true);
+        Some((task, devices))
+    }
+
+    /// True if the devices of a task are free. A range may lie on any device, so all devices must be free.
+    /// Called for many tasks, most of which must wait.
+    fn may_begin<D: Device>(&self, store: &Store<D>, task: &MoveTask, now: Nanos) -> bool {
+        let is_free = |device| self.pace.is_free(device, now);
+        match Uses::of(task) {
+            Uses::Extents(extents, target) => {
+                is_free(target) && extents.iter().all(|&extent| store.required_devices(extent).all(is_free))
+            }
+            Uses::Device(device) => is_free(device),
+            Uses::Any => self.pace.are_all_free(now),
+        }
+    }
+
+    /// Returns the limited devices of a task, without duplicates.
+    fn limited_of<D: Device>(&self, store: &Store<D>, task: &MoveTask) -> Vec<DeviceId> {
+        let mut used: Vec<DeviceId> = match Uses::of(task) {
+            Uses::Extents(extents, target) => {
+                let sources = extents.iter().flat_map(|&extent| store.required_devices(extent));
+                sources.chain([target]).collect()
+            }
+            Uses::Device(device) => vec![device],
+            Uses::Any => return self.pace.limited(),
+        };
+        used.retain(|&device| self.pace.is_limited(device));
+        used.sort_unstable();
+        used.dedup();
+        used
+    }
+
+    /// Returns the limited devices with a required copy of an extent.
+    pub(super) fn limited_of_extent<D: Device>(&self, store: &Store<D>, extent: ExtentId) -> Vec<DeviceId> {
+        store.required_devices(extent).filter(|&device| self.pace.is_limited(device)).collect()
+    }
+
+    /// Returns the limited devices with a copy of a block, required or extra.
+    pub(super) fn limited_of_block<D: Device>(&self, store: &Store<D>, block: BlockId) -> Vec<DeviceId> {
+        let mut devices = self.limited_of_extent(store, store.shape.range_of(block).extent);
+        let extra = store.state.borrow().extras.get(block).map(|extra| store.device_of(extra.slot));
+        devices.extend(extra.filter(|&device| self.pace.is_limited(device) && !devices.contains(&device)));
+        devices
+    }
+}
+
+impl<D: Device> Store<D> {
+    /// Returns the devices with a required copy of an extent.
+    fn required_devices(&self, extent: ExtentId) -> impl Iterator<Item = DeviceId> + use<D> {
+        let state = self.state.borrow();
+        let Entry { home, second, .. } = state.map.get(extent);
+        [home, second].map(|slot| state.space.locate(slot).map(|slot| slot.device)).into_iter().flatten()
     }
 }

@@ -1,5 +1,6 @@
 //! Progress of the plan: moves left, and the rate of moves.
 
+use crate::stats::Lately;
 use braid_base::{Bytes, Nanos};
 use std::cell::{Cell, RefCell};
 
@@ -21,19 +22,6 @@ pub(crate) struct Progress {
     lately: RefCell<Lately>,
 }
 
-/// Bytes moved in the last seconds.
-#[derive(Default)]
-pub(crate) struct Lately {
-    /// Number of a second and its bytes, at the index of the second modulo the length. Entries older than the
-    /// window do not count.
-    seconds: [(u64, u64); WINDOW as usize],
-    /// End of the first move.
-    since: Option<Nanos>,
-}
-
-/// Seconds that give the rate, the current second included.
-const WINDOW: u64 = 10;
-
 impl Progress {
     /// Begins a plan with moves of these lengths.
     pub fn begin(&self, moves: impl Iterator<Item = Bytes>) {
@@ -53,27 +41,6 @@ impl Progress {
     pub fn status(&self, now: Nanos) -> MovesStatus {
         let (left, left_bytes) = self.left.get();
         MovesStatus { left, left_bytes, bytes_per_second: self.lately.borrow().per_second(now) }
-    }
-}
-
-impl Lately {
-    /// Counts moved bytes.
-    pub fn count(&mut self, len: Bytes, now: Nanos) {
-        let second = now.0 / Nanos::from_secs(1).0;
-        self.since.get_or_insert(now);
-        let entry = &mut self.seconds[(second % WINDOW) as usize];
-        *entry = (second, len.0 + if entry.0 == second { entry.1 } else { 0 });
-    }
-
-    /// Returns the rate in bytes per second.
-    pub fn per_second(&self, now: Nanos) -> f64 {
-        let second = now.0 / Nanos::from_secs(1).0;
-        let first = (second + 1).saturating_sub(WINDOW);
-        let bytes: u64 = self.seconds.iter().filter(|(s, _)| *s >= first).map(|(_, bytes)| bytes).sum();
-        // At least one second: a first move that has just ended says little about the rate.
-        let since = self.since.unwrap_or(now).max(Nanos::from_secs(first));
-        let seconds = now.saturating_sub(since).as_secs_f64().max(1.0);
-        bytes as f64 / seconds
     }
 }
 

@@ -2,8 +2,8 @@
 
 use crate::Result;
 use crate::copies::{Mover, WRITTEN_BACK_AT_ONCE};
-use crate::core::Core;
-use crate::devices::Deadline;
+use crate::core::{Store, Upkeep};
+use crate::devices::{Deadline, LARGEST_BUFFER};
 use crate::shape::Shape;
 use braid_base::{BlockId, Bytes, DeviceId};
 use braid_format::SlotNumber;
@@ -20,41 +20,47 @@ impl Shape {
     }
 }
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Makes clean extra copies of the blocks that a range covers whole.
     pub(super) async fn promote_range(
         self: &Rc<Self>,
         range: ByteRange,
         target: DeviceId,
     ) -> Result<Outcome> {
-        let (start, end) = (range.start.align_up(self.shape.block_size), self.shape.end_of(range));
+        let (start, end) =
+            (range.start.align_up(self.store.shape.block_size), self.store.shape.end_of(range));
         let mut at = start;
         while at < end {
-            let in_extent = self.shape.extent_size - at % self.shape.extent_size;
-            let len = in_extent.min(end - at).min(self.bounce_limit());
-            if len < self.shape.block_size || self.jobs.are_ending() {
+            let in_extent = self.store.shape.extent_size - at % self.store.shape.extent_size;
+            let len = in_extent.min(end - at).min(LARGEST_BUFFER);
+            if len < self.store.shape.block_size || self.jobs.are_ending() {
                 break;
             }
-            let piece = self.shape.one_piece(at, len);
-            let holds_up = || self.member(target).holds_up() || self.is_held_up(&piece);
+            let piece = self.store.shape.one_piece(at, len);
+            let holds_up = || self.store.member(target).holds_up() || self.store.is_held_up(&piece);
             if holds_up() {
                 return Ok(Outcome::Stopped);
             }
-            let mut sources: Vec<DeviceId> =
-                self.shape.blocks_in(&piece).flat_map(|(block, _)| self.limited_of_block(block)).collect();
+            let mut sources: Vec<DeviceId> = self
+                .store
+                .shape
+                .blocks_in(&piece)
+                .flat_map(|(block, _)| self.moves.limited_of_block(&self.store, block))
+                .collect();
             sources.sort_unstable();
             sources.dedup();
             self.rest(Mover::Plan, &sources).await;
             self.rest(Mover::Plan, &[target]).await;
-            let bytes = self.buffers.moves.alloc(len).await;
-            let Some(guard) = self.lock_briefly(piece.extent, Deadline::WARMTH).await else {
+            let bytes = self.extents.buffers.moves.alloc(len).await;
+            let Some(guard) = self.durable.lock_briefly(piece.extent, Deadline::WARMTH).await else {
                 return Ok(Outcome::Stopped);
             };
-            if self.state.borrow().map.get(piece.extent).home != SlotNumber::NONE && !holds_up() {
-                let states = self.devices.changes();
-                let read = self.read_copies(&piece, &bytes, Origin::Background);
+            if self.store.state.borrow().map.get(piece.extent).home != SlotNumber::NONE && !holds_up() {
+                let states = self.store.devices.changes();
+                let read = self.extents.read_copies(&piece, &bytes, Origin::Background);
                 self.step(Mover::Plan, &sources, read).await?;
-                self.step(Mover::Plan, &[target], self.promote(piece, bytes, target, states, guard)).await;
+                self.step(Mover::Plan, &[target], self.extents.promote(piece, bytes, target, states, guard))
+                    .await;
             }
             at += len;
         }
@@ -64,13 +70,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Drops the extra copies of the blocks that a range touches. Dirty copies are written back first.
     pub(super) async fn demote_range(self: &Rc<Self>, range: ByteRange) -> Result<Outcome> {
         let demote = async |blocks: &[BlockId]| self.demote(blocks, Mover::Plan).await;
-        self.in_order(&self.extras_in(range, |_| true), Mover::Plan, demote).await
+        self.in_order(&self.store.extras_in(range, |_| true), Mover::Plan, demote).await
     }
 
     /// Brings the required copies of the dirty blocks in a range up to date.
     pub(super) async fn write_back_range(self: &Rc<Self>, range: ByteRange) -> Result<Outcome> {
         let write_back = async |blocks: &[BlockId]| self.write_back(blocks, Mover::Plan).await;
-        self.in_order(&self.extras_in(range, |extra| extra.dirty), Mover::Plan, write_back).await
+        self.in_order(&self.store.extras_in(range, |extra| extra.dirty), Mover::Plan, write_back).await
     }
 
     /// Runs `work` on blocks in address order: each call gets the blocks of one write-back, and several calls
@@ -81,7 +87,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         mover: Mover,
         work: impl AsyncFn(&[BlockId]) -> Result<()>,
     ) -> Result<Outcome> {
-        let queue = RefCell::new(self.to_write_back(blocks));
+        let queue = RefCell::new(self.durable.journal.to_write_back(&self.store, blocks));
         let next = || if self.jobs.are_ending() { None } else { queue.borrow_mut().next() };
         let run = async || {
             while let Some(blocks) = next() {
@@ -99,7 +105,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
     fn outcome_of_range(&self) -> Outcome {
         if self.jobs.are_ending() { Outcome::Stopped } else { Outcome::Finished }
     }
+}
 
+impl<D: Device> Store<D> {
     /// Returns the blocks touched by a range with a wanted extra copy, in address order. Cost: the smaller of
     /// the number of blocks and the number of extra copies.
     fn extras_in(&self, range: ByteRange, is_wanted: impl Fn(&Extra) -> bool) -> Vec<BlockId> {

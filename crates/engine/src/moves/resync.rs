@@ -7,16 +7,17 @@
 //! another write.
 
 use crate::copies::{Mover, OnBadPlace};
-use crate::core::Core;
-use crate::devices::Member;
+use crate::core::{Store, Upkeep};
+use crate::devices::{LARGEST_BUFFER, Member};
 use crate::map::Other;
+use crate::moves::Moves;
 use crate::shape::Piece;
 use crate::{ErrorKind, Result};
 use braid_base::{Bytes, DeviceId, ExtentId, Nanos};
 use braid_format::map_page::Entry;
 use braid_format::{SlotNumber, SpanId};
 use braid_policy::{ByteRange, DeviceView, Move, Origin, Outcome};
-use braid_runtime::{Buf, Device, Mode, Runtime, join_all, yield_now};
+use braid_runtime::{Buf, Device, Runtime, join_all, yield_now};
 use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
@@ -47,14 +48,14 @@ const MOST_IN_RUN: usize = 8;
 /// Number of extents after which a search lets other tasks run.
 const EXTENTS_IN_A_ROW: u32 = 4096;
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Resynchronises stale copies until the volume closes.
     pub(super) async fn resync(self: &Rc<Self>) {
         while !self.jobs.are_ending() {
             let mut failed = false;
             // While epochs are kept, only epochs write to the image disk.
-            let spans = match self.active_epochs() {
-                None if self.devices.can_resync() => self.state.borrow().behind.behind_spans(),
+            let spans = match self.extents.active_epochs() {
+                None if self.store.devices.can_resync() => self.store.state.borrow().behind.behind_spans(),
                 _ => Vec::new(),
             };
             for result in self.resync_spans(&spans).await {
@@ -64,30 +65,30 @@ impl<R: Runtime, D: Device> Core<R, D> {
             if self.jobs.are_ending() {
                 return;
             }
-            let is_behind = |span: &SpanId| self.state.borrow().behind.is_any_behind(*span);
+            let is_behind = |span: &SpanId| self.store.state.borrow().behind.is_any_behind(*span);
             let progress = !spans.iter().all(is_behind) || self.has_drain_settled();
             if progress {
                 // The commit proves the sources, which may then fail. A failed commit is remembered: every
                 // later flush fails.
-                let caught_up = self.state.borrow().behind.caught_up();
-                failed |= self.commit(Origin::Background).await.is_err();
+                let caught_up = self.store.state.borrow().behind.caught_up();
+                failed |= self.durable.commit(Origin::Background).await.is_err();
                 failed |= !failed && self.record_ended_lapses(&caught_up).await.is_err();
             }
-            if !failed && let Err(error) = self.welcome_returned().await {
+            if !failed && let Err(error) = self.durable.welcome_returned().await {
                 tracing::warn!(%error, "returned devices stay out of use");
             }
             failed |= self.complete_all().await.is_err();
             let waits = failed || !progress;
             let begin = if waits { self.rt.now() + REST } else { self.rt.now() };
-            let any = || !waits && self.state.borrow().behind.any_behind();
-            self.pause(begin.max(self.rt.now() + Nanos::from_millis(1)), any).await;
+            let any = || !waits && self.store.state.borrow().behind.any_behind();
+            self.durable.pause(begin.max(self.rt.now() + Nanos::from_millis(1)), any).await;
         }
     }
 
     /// Resynchronises a range that a policy left stale, in address order, over gaps shorter than `gap`.
     pub async fn resync_range(self: &Rc<Self>, range: ByteRange, gap: Bytes) -> Result<Outcome> {
-        let end = range.end.min(self.shape.volume_size);
-        if self.active_epochs().is_some() {
+        let end = range.end.min(self.store.shape.volume_size);
+        if self.extents.active_epochs().is_some() {
             return Ok(Outcome::Stopped);
         }
         if range.start >= end {
@@ -102,7 +103,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Resynchronises the second copy of an extent. Ranges that guests write meanwhile stay behind, as do
     /// ranges whose older durable map entry a crash would restore.
     pub async fn resync_extent(self: &Rc<Self>, extent: ExtentId) -> Result<()> {
-        self.resync_within(self.shape.bytes_of(extent), Move::GAP, Mover::Engine).await?;
+        self.resync_within(self.store.shape.bytes_of(extent), Move::GAP, Mover::Engine).await?;
         self.moves.resynced.set(true);
         Ok(())
     }
@@ -111,9 +112,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// busy. After a failed run, no other run of the span begins, unless the target had no room.
     async fn resync_spans(self: &Rc<Self>, spans: &[SpanId]) -> Vec<Result<()>> {
         let left: RefCell<VecDeque<Range<Bytes>>> =
-            RefCell::new(spans.iter().map(|&span| self.shape.bytes_of_span(span)).collect());
-        let is_over = || self.jobs.are_ending() || self.active_epochs().is_some();
-        let next = || if is_over() { None } else { self.next_run(&mut left.borrow_mut()) };
+            RefCell::new(spans.iter().map(|&span| self.store.shape.bytes_of_span(span)).collect());
+        let is_over = || self.jobs.are_ending() || self.extents.active_epochs().is_some();
+        let next = || if is_over() { None } else { self.store.next_run(&mut left.borrow_mut()) };
         let work = async || {
             let mut result = Ok(());
             while let Some(run) = next() {
@@ -126,8 +127,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
                         let _counted = self.resync_run(std::slice::from_ref(piece), Mover::Engine).await;
                     }
                 } else {
-                    let failed = self.shape.span_at(run[0].start);
-                    left.borrow_mut().retain(|rest| self.shape.span_at(rest.start) != failed);
+                    let failed = self.store.shape.span_at(run[0].start);
+                    left.borrow_mut().retain(|rest| self.store.shape.span_at(rest.start) != failed);
                 }
                 result = Err(error);
             }
@@ -136,6 +137,287 @@ impl<R: Runtime, D: Device> Core<R, D> {
         join_all((0..AT_ONCE).map(|_| work())).await
     }
 
+    /// Resynchronises a range in address order. False if some bytes are left.
+    async fn resync_within(self: &Rc<Self>, range: Range<Bytes>, gap: Bytes, mover: Mover) -> Result<bool> {
+        let (mut at, mut all) = (range.start, true);
+        while let Some(next) = self.store.next_behind(at..range.end) {
+            if self.jobs.are_ending() {
+                return Ok(false);
+            }
+            let piece = self.store.piece_at(&next, gap);
+            // As in `resync_spans`: plans may name any number of ranges of any length.
+            yield_now().await;
+            all &= self.resync_run(std::slice::from_ref(&piece), mover).await?;
+            at = piece.end;
+        }
+        Ok(all)
+    }
+
+    /// Records that a commit has flushed the bytes copied to these spans.
+    async fn record_ended_lapses(&self, spans: &[(SpanId, u32)]) -> Result<()> {
+        self.store.state.borrow_mut().behind.end_lapses(spans);
+        self.durable.record_spans().await
+    }
+
+    /// Drops clean extra copies in a suspect span: perhaps read from a device that had lost writes.
+    pub async fn drop_suspects(&self, span: SpanId) -> Result<()> {
+        if !self.store.state.borrow().suspect.contains(&span) {
+            return Ok(());
+        }
+        let doubts = self.store.state.borrow().behind.doubts(span);
+        for extent in self.store.shape.extents_of(span) {
+            for block in self.store.shape.blocks_of(extent) {
+                if self.store.state.borrow().extras.get(block).is_none() {
+                    continue;
+                }
+                let _room = self.durable.reserve(1).await?;
+                let _guard = self.locks.exclusive(extent).await;
+                self.store.drop_extra(&self.policy, block);
+            }
+        }
+        // Another device may have failed meanwhile.
+        if self.store.state.borrow().behind.doubts(span) == doubts {
+            self.store.state.borrow_mut().suspect.remove(&span);
+        }
+        Ok(())
+    }
+
+    /// Copies stale pieces, in one turn of their devices. False if bytes are left, as without a device.
+    async fn resync_run(self: &Rc<Self>, pieces: &[Range<Bytes>], mover: Mover) -> Result<bool> {
+        let mut devices = BTreeSet::new();
+        for piece in pieces {
+            self.drop_suspects(self.store.shape.span_at(piece.start)).await?;
+            let extent = self.store.shape.extent_of(piece.start);
+            let entry = self.store.state.borrow().map.get(extent);
+            if let Other::Behind(_) = self.store.copies_of(extent, &entry).other {
+                self.rest(mover, &self.moves.limited_of_extent(&self.store, extent)).await;
+                devices.extend([entry.home, entry.second].map(|slot| self.store.device_of(slot)));
+            }
+        }
+        let len = pieces.iter().fold(Bytes::ZERO, |sum, piece| sum + (piece.end - piece.start));
+        let bytes = self.extents.buffer(&self.extents.buffers.runs, len).await?;
+        let devices: Vec<DeviceId> = devices.into_iter().collect();
+        let _turn = self.take_turn(mover, &devices, pieces.len() as u32, len).await;
+        let mut place = Bytes::ZERO;
+        let works = pieces.iter().map(|piece| {
+            let len = piece.end - piece.start;
+            place += len;
+            self.resync_in_parts(piece, bytes.slice(place - len..place), mover)
+        });
+        let mut all = true;
+        for done in join_all(works).await {
+            all &= done?;
+        }
+        Ok(all)
+    }
+
+    /// Like [`Upkeep::resync_piece`]. A device may take seconds to report a bad sector, so after an error
+    /// guests of the extent get their turn every few sectors.
+    async fn resync_in_parts(
+        self: &Rc<Self>,
+        piece: &Range<Bytes>,
+        bytes: Buf,
+        mover: Mover,
+    ) -> Result<bool> {
+        let error = match self.resync_piece(piece, bytes.clone(), mover, OnBadPlace::Fail).await {
+            Err(error) if self.store.is_left_undecided(piece) => error,
+            done => return done,
+        };
+        let (mut at, mut all) = (piece.start, Ok(true));
+        while at < piece.end {
+            if self.jobs.are_ending() {
+                return Ok(false);
+            }
+            let entry = self.store.state.borrow().map.get(self.store.shape.extent_of(piece.start));
+            if self.store.is_any_copy_late(&entry) {
+                // Each request would have to wait, and a late write may still use the buffer.
+                return Err(error);
+            }
+            let part = at..(at + PART).min(piece.end);
+            let bytes = bytes.slice(at - piece.start..part.end - piece.start);
+            at = part.end;
+            match self.resync_piece(&part, bytes, mover, OnBadPlace::GoOn).await {
+                Ok(is_alike) => all = all.map(|all| all && is_alike),
+                Err(_) => all = Err(error.clone()),
+            }
+        }
+        all
+    }
+
+    /// Copies the stale ranges in a piece of an extent. False if some bytes are left.
+    pub async fn resync_piece(
+        self: &Rc<Self>,
+        piece: &Range<Bytes>,
+        bytes: Buf,
+        mover: Mover,
+        on_bad_place: OnBadPlace,
+    ) -> Result<bool> {
+        let extent = self.store.shape.extent_of(piece.start);
+        let (span, start) = (self.store.shape.span_of(extent), self.store.shape.bytes_of(extent).start);
+        // The lock is necessary: a first write to the extent may be in flight, and in no map yet.
+        let _guard = self.locks.exclusive(extent).await;
+        let (mut at, mut all, mut failed) = (piece.start, true, None);
+        while at < piece.end {
+            if self.store.state.borrow().suspect.contains(&span) {
+                // Another device has failed since: extra copies of its bytes go first.
+                return Ok(false);
+            }
+            let doubts = self.store.state.borrow().behind.doubts(span);
+            let entry = self.store.state.borrow().map.get(extent);
+            let mut done = at..piece.end;
+            if entry.home != SlotNumber::NONE && entry.home != SlotNumber::LOST {
+                let copies = self.store.copies_of(extent, &entry);
+                let (valid, end) = self.store.shape.run(entry.valid, done.start - start, done.end - start);
+                done.end = start + end;
+                done.end = self.store.state.borrow().behind.alike_undecided(&done);
+                let end = done.end - start;
+                let (is_behind, is_undecided) = {
+                    let behind = &self.store.state.borrow().behind;
+                    (behind.ranges().intersects(&done), behind.is_all_undecided(&done))
+                };
+                match copies.other {
+                    // Another task has copied the range.
+                    _ if !is_behind => {}
+                    _ if self.moves.reproduced.contains(extent) => return Ok(false),
+                    Other::Away => return Ok(false),
+                    // Epochs have begun since.
+                    Other::Behind(target) if self.extents.is_image(self.store.device_of(target)) => {
+                        return Ok(false);
+                    }
+                    Other::Behind(target) if valid => {
+                        let part = bytes.slice(Bytes::ZERO..done.end - done.start);
+                        let piece = Piece { extent, range: done.start - start..end };
+                        let copied = match is_undecided {
+                            true => self.extents.copy_undecided(&piece, entry, &part, on_bad_place).await,
+                            false => self.copy_behind(&piece, copies.current, target, &part, mover).await,
+                        };
+                        if let Err(error) = copied {
+                            if on_bad_place == OnBadPlace::Fail || self.store.is_any_copy_late(&entry) {
+                                return Err(error);
+                            }
+                            (at, failed) = (done.end, failed.or(Some(error)));
+                            continue;
+                        }
+                    }
+                    Other::None | Other::Equal(_) | Other::Behind(_) => {}
+                }
+            }
+            // A crash before the next commit may restore the durable map entry, with other copies that are
+            // still stale. The range is behind until the map change is durable.
+            let is_alike = !self.store.is_older_needed(extent, &(done.start - start..done.end - start));
+            if is_alike {
+                self.store.state.borrow_mut().behind.copied(span, done.clone(), doubts);
+            }
+            (at, all) = (done.end, all && is_alike);
+        }
+        failed.map_or(Ok(all), Err)
+    }
+
+    /// Copies a range from the current copy of an extent to the other. The caller holds the extent's lock.
+    async fn copy_behind(
+        self: &Rc<Self>,
+        piece: &Piece,
+        source: SlotNumber,
+        target: SlotNumber,
+        bytes: &Buf,
+        mover: Mover,
+    ) -> Result<()> {
+        let &Piece { extent, ref range } = piece;
+        self.store.check_kept(extent, source, range)?;
+        let (device, start) = (self.store.device_of(source), self.rt.now());
+        self.step(mover, &[device], self.extents.read_slot(source, range.clone(), bytes, Origin::Background))
+            .await?;
+        self.count(mover, device, start);
+        // A flush may have failed meanwhile: the read then returned bytes older than the lost writes.
+        self.store.check_kept(extent, source, range)?;
+        self.store.note_source(extent, source);
+        let (device, start) = (self.store.device_of(target), self.rt.now());
+        let write = self.extents.write_slot(target, range, Some(bytes), u16::MAX, Origin::Background);
+        self.step(mover, &[device], write).await?;
+        self.count(mover, device, start);
+        self.durable.background.borrow_mut().resynced_bytes += (range.end - range.start).0;
+        Ok(())
+    }
+
+    /// Makes the second copies that a missing device prevented.
+    async fn complete_all(self: &Rc<Self>) -> Result<()> {
+        if !self.moves.incomplete.get() || self.store.devices.iter().any(Member::is_lacking) {
+            return Ok(());
+        }
+        self.moves.incomplete.set(false);
+        for extent in (0..self.store.shape.extents()).map(ExtentId) {
+            if self.jobs.are_ending() || self.moves.auditing.get() {
+                self.moves.incomplete.set(true);
+                return Ok(());
+            }
+            if extent.0 % EXTENTS_IN_A_ROW == 0 {
+                yield_now().await;
+            }
+            let entry = self.store.state.borrow().map.get(extent);
+            let single = entry.second == SlotNumber::NONE
+                && self.store.state.borrow().space.locate(entry.home).is_some();
+            if !single {
+                continue;
+            }
+            // A failed extent is tried again with the next search.
+            self.complete(extent, entry.home).await.inspect_err(|_| self.moves.incomplete.set(true))?;
+            // A guest's write wins over the copy; the extent is then tried again.
+            let entry = self.store.state.borrow().map.get(extent);
+            let still = entry.second == SlotNumber::NONE && entry.home != SlotNumber::NONE;
+            self.moves.incomplete.set(self.moves.incomplete.get() || still);
+        }
+        Ok(())
+    }
+
+    /// Makes the second copy of an extent, if possible now. While epochs are kept, an epoch makes the copy in
+    /// the image.
+    async fn complete(self: &Rc<Self>, extent: ExtentId, home: SlotNumber) -> Result<()> {
+        if let Some(epochs) = self.extents.active_epochs() {
+            return self.extents.complete_by_epoch(epochs, extent).await;
+        }
+        let not = self.store.device_of(home);
+        let room = |device: &&DeviceView| device.id != not && device.free > 0;
+        let roomiest =
+            self.store.state.borrow().views.iter().filter(room).max_by_key(|d| d.free).map(|d| d.id);
+        if let Some(target) = roomiest {
+            self.run_move(Move::Mirror { extent, target }, Mover::Engine).await?;
+        }
+        Ok(())
+    }
+
+    /// Clears spans that guests have left alone, a few at a time: the next commit flushes both copies and
+    /// records the spans as clean.
+    pub(super) async fn clear_idle_spans(&self) {
+        while !self.jobs.are_ending() {
+            let (rest, at_once) = match self.store.shape.copies {
+                1 => (REST_OF_CACHE, CLEARED_OF_CACHE),
+                _ => (Nanos::from_secs(1), CLEARED_AT_ONCE),
+            };
+            self.durable.pause(self.rt.now() + rest, || false).await;
+            let before = self.rt.now().saturating_sub(IDLE);
+            let mut state = self.store.state.borrow_mut();
+            let most = if state.behind.is_idle_since(before) { usize::MAX } else { at_once };
+            // Cleared spans are records of the next commit, without journal room reserved by a request.
+            let room = self.durable.journal.unreserved().saturating_sub(state.pending());
+            let idle = state.behind.idle_since(before, most.min(room));
+            if !idle.is_empty() {
+                state.clear_spans(idle);
+            }
+        }
+    }
+}
+
+impl Moves {
+    /// Notes a new extent of the map. If its second copy is missing, [`Upkeep::complete_all`] finds the
+    /// extent from now on, not earlier.
+    pub fn note_new<D: Device>(&self, store: &Store<D>, entry: &Entry) {
+        if store.shape.copies > 1 && entry.second == SlotNumber::NONE {
+            self.incomplete.set(true);
+        }
+    }
+}
+
+impl<D: Device> Store<D> {
     /// Takes the next run: stale pieces of one span with second copies near each other.
     fn next_run(&self, left: &mut VecDeque<Range<Bytes>>) -> Option<Vec<Range<Bytes>>> {
         while let Some(rest) = left.front_mut() {
@@ -182,188 +464,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// `gap`.
     fn piece_at(&self, range: &Range<Bytes>, gap: Bytes) -> Range<Bytes> {
         let end = self.shape.bytes_of(self.shape.extent_of(range.start)).end;
-        let most = end.min(range.start + self.bounce_limit());
+        let most = end.min(range.start + LARGEST_BUFFER);
         range.start..self.filled(range.end.min(most), most, gap)
-    }
-
-    /// Resynchronises a range in address order. False if some bytes are left.
-    async fn resync_within(self: &Rc<Self>, range: Range<Bytes>, gap: Bytes, mover: Mover) -> Result<bool> {
-        let (mut at, mut all) = (range.start, true);
-        while let Some(next) = self.next_behind(at..range.end) {
-            if self.jobs.are_ending() {
-                return Ok(false);
-            }
-            let piece = self.piece_at(&next, gap);
-            // As in `resync_spans`: plans may name any number of ranges of any length.
-            yield_now().await;
-            all &= self.resync_run(std::slice::from_ref(&piece), mover).await?;
-            at = piece.end;
-        }
-        Ok(all)
-    }
-
-    /// Records that a commit has flushed the bytes copied to these spans.
-    async fn record_ended_lapses(&self, spans: &[(SpanId, u32)]) -> Result<()> {
-        self.state.borrow_mut().behind.end_lapses(spans);
-        self.record_spans().await
     }
 
     /// Returns the first stale part of a range.
     fn next_behind(&self, range: Range<Bytes>) -> Option<Range<Bytes>> {
         let next = self.state.borrow().behind.next(range.start)?;
         (next.start < range.end).then(|| next.start..next.end.min(range.end))
-    }
-
-    /// Drops clean extra copies in a suspect span: perhaps read from a device that had lost writes.
-    pub async fn drop_suspects(&self, span: SpanId) -> Result<()> {
-        if !self.state.borrow().suspect.contains(&span) {
-            return Ok(());
-        }
-        let doubts = self.state.borrow().behind.doubts(span);
-        for extent in self.shape.extents_of(span) {
-            for block in self.shape.blocks_of(extent) {
-                if self.state.borrow().extras.get(block).is_none() {
-                    continue;
-                }
-                let _room = self.reserve(1).await?;
-                let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
-                self.drop_extra(block);
-            }
-        }
-        // Another device may have failed meanwhile.
-        if self.state.borrow().behind.doubts(span) == doubts {
-            self.state.borrow_mut().suspect.remove(&span);
-        }
-        Ok(())
-    }
-
-    /// Copies stale pieces, in one turn of their devices. False if bytes are left, as without a device.
-    async fn resync_run(self: &Rc<Self>, pieces: &[Range<Bytes>], mover: Mover) -> Result<bool> {
-        let mut devices = BTreeSet::new();
-        for piece in pieces {
-            self.drop_suspects(self.shape.span_at(piece.start)).await?;
-            let extent = self.shape.extent_of(piece.start);
-            let entry = self.state.borrow().map.get(extent);
-            if let Other::Behind(_) = self.copies_of(extent, &entry).other {
-                self.rest(mover, &self.limited_of_extent(extent)).await;
-                devices.extend([entry.home, entry.second].map(|slot| self.device_of(slot)));
-            }
-        }
-        let len = pieces.iter().fold(Bytes::ZERO, |sum, piece| sum + (piece.end - piece.start));
-        let bytes = self.buffer(&self.buffers.runs, len).await?;
-        let devices: Vec<DeviceId> = devices.into_iter().collect();
-        let _turn = self.take_turn(mover, &devices, pieces.len() as u32, len).await;
-        let mut place = Bytes::ZERO;
-        let works = pieces.iter().map(|piece| {
-            let len = piece.end - piece.start;
-            place += len;
-            self.resync_in_parts(piece, bytes.slice(place - len..place), mover)
-        });
-        let mut all = true;
-        for done in join_all(works).await {
-            all &= done?;
-        }
-        Ok(all)
-    }
-
-    /// Like [`Core::resync_piece`]. A device may take seconds to report a bad sector, so after an error
-    /// guests of the extent get their turn every few sectors.
-    async fn resync_in_parts(
-        self: &Rc<Self>,
-        piece: &Range<Bytes>,
-        bytes: Buf,
-        mover: Mover,
-    ) -> Result<bool> {
-        let error = match self.resync_piece(piece, bytes.clone(), mover, OnBadPlace::Fail).await {
-            Err(error) if self.is_left_undecided(piece) => error,
-            done => return done,
-        };
-        let (mut at, mut all) = (piece.start, Ok(true));
-        while at < piece.end {
-            if self.jobs.are_ending() {
-                return Ok(false);
-            }
-            let entry = self.state.borrow().map.get(self.shape.extent_of(piece.start));
-            if self.is_any_copy_late(&entry) {
-                // Each request would have to wait, and a late write may still use the buffer.
-                return Err(error);
-            }
-            let part = at..(at + PART).min(piece.end);
-            let bytes = bytes.slice(at - piece.start..part.end - piece.start);
-            at = part.end;
-            match self.resync_piece(&part, bytes, mover, OnBadPlace::GoOn).await {
-                Ok(is_alike) => all = all.map(|all| all && is_alike),
-                Err(_) => all = Err(error.clone()),
-            }
-        }
-        all
-    }
-
-    /// Copies the stale ranges in a piece of an extent. False if some bytes are left.
-    pub async fn resync_piece(
-        self: &Rc<Self>,
-        piece: &Range<Bytes>,
-        bytes: Buf,
-        mover: Mover,
-        on_bad_place: OnBadPlace,
-    ) -> Result<bool> {
-        let extent = self.shape.extent_of(piece.start);
-        let (span, start) = (self.shape.span_of(extent), self.shape.bytes_of(extent).start);
-        // The lock is necessary: a first write to the extent may be in flight, and in no map yet.
-        let _guard = self.locks.lock(Self::lock_number(extent), Mode::Exclusive).await;
-        let (mut at, mut all, mut failed) = (piece.start, true, None);
-        while at < piece.end {
-            if self.state.borrow().suspect.contains(&span) {
-                // Another device has failed since: extra copies of its bytes go first.
-                return Ok(false);
-            }
-            let doubts = self.state.borrow().behind.doubts(span);
-            let entry = self.state.borrow().map.get(extent);
-            let mut done = at..piece.end;
-            if entry.home != SlotNumber::NONE && entry.home != SlotNumber::LOST {
-                let copies = self.copies_of(extent, &entry);
-                let (valid, end) = self.shape.run(entry.valid, done.start - start, done.end - start);
-                done.end = start + end;
-                done.end = self.state.borrow().behind.alike_undecided(&done);
-                let end = done.end - start;
-                let (is_behind, is_undecided) = {
-                    let behind = &self.state.borrow().behind;
-                    (behind.ranges().intersects(&done), behind.is_all_undecided(&done))
-                };
-                match copies.other {
-                    // Another task has copied the range.
-                    _ if !is_behind => {}
-                    _ if self.moves.drains.reproduced.contains(extent) => return Ok(false),
-                    Other::Away => return Ok(false),
-                    // Epochs have begun since.
-                    Other::Behind(target) if self.is_image(self.device_of(target)) => return Ok(false),
-                    Other::Behind(target) if valid => {
-                        let part = bytes.slice(Bytes::ZERO..done.end - done.start);
-                        let piece = Piece { extent, range: done.start - start..end };
-                        let copied = match is_undecided {
-                            true => self.copy_undecided(&piece, entry, &part, on_bad_place).await,
-                            false => self.copy_behind(&piece, copies.current, target, &part, mover).await,
-                        };
-                        if let Err(error) = copied {
-                            if on_bad_place == OnBadPlace::Fail || self.is_any_copy_late(&entry) {
-                                return Err(error);
-                            }
-                            (at, failed) = (done.end, failed.or(Some(error)));
-                            continue;
-                        }
-                    }
-                    Other::None | Other::Equal(_) | Other::Behind(_) => {}
-                }
-            }
-            // A crash before the next commit may restore the durable map entry, with other copies that are
-            // still stale. The range is behind until the map change is durable.
-            let is_alike = !self.is_older_needed(extent, &(done.start - start..done.end - start));
-            if is_alike {
-                self.state.borrow_mut().behind.copied(span, done.clone(), doubts);
-            }
-            (at, all) = (done.end, all && is_alike);
-        }
-        failed.map_or(Ok(all), Err)
     }
 
     /// True if the durable map entry of an extent names other slots for a range, or valid parts that are now
@@ -388,104 +496,5 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
         }
         end
-    }
-
-    /// Copies a range from the current copy of an extent to the other. The caller holds the extent's lock.
-    async fn copy_behind(
-        self: &Rc<Self>,
-        piece: &Piece,
-        source: SlotNumber,
-        target: SlotNumber,
-        bytes: &Buf,
-        mover: Mover,
-    ) -> Result<()> {
-        let &Piece { extent, ref range } = piece;
-        self.check_kept(extent, source, range)?;
-        let (device, start) = (self.device_of(source), self.rt.now());
-        self.step(mover, &[device], self.read_slot(source, range.clone(), bytes, Origin::Background)).await?;
-        self.count(mover, device, start);
-        // A flush may have failed meanwhile: the read then returned bytes older than the lost writes.
-        self.check_kept(extent, source, range)?;
-        self.note_source(extent, source);
-        let (device, start) = (self.device_of(target), self.rt.now());
-        let write = self.write_slot(target, range, Some(bytes), u16::MAX, Origin::Background);
-        self.step(mover, &[device], write).await?;
-        self.count(mover, device, start);
-        self.background.borrow_mut().resynced_bytes += (range.end - range.start).0;
-        Ok(())
-    }
-
-    /// Notes a new extent of the map. If its second copy is missing, [`Core::complete_all`] finds the extent
-    /// from now on, not earlier.
-    pub fn note_new(&self, entry: &Entry) {
-        if self.shape.copies > 1 && entry.second == SlotNumber::NONE {
-            self.moves.incomplete.set(true);
-        }
-    }
-
-    /// Makes the second copies that a missing device prevented.
-    async fn complete_all(self: &Rc<Self>) -> Result<()> {
-        if !self.moves.incomplete.get() || self.devices.iter().any(Member::is_lacking) {
-            return Ok(());
-        }
-        self.moves.incomplete.set(false);
-        for extent in (0..self.shape.extents()).map(ExtentId) {
-            if self.jobs.are_ending() || self.moves.auditing.get() {
-                self.moves.incomplete.set(true);
-                return Ok(());
-            }
-            if extent.0 % EXTENTS_IN_A_ROW == 0 {
-                yield_now().await;
-            }
-            let entry = self.state.borrow().map.get(extent);
-            let single =
-                entry.second == SlotNumber::NONE && self.state.borrow().space.locate(entry.home).is_some();
-            if !single {
-                continue;
-            }
-            // A failed extent is tried again with the next search.
-            self.complete(extent, entry.home).await.inspect_err(|_| self.moves.incomplete.set(true))?;
-            // A guest's write wins over the copy; the extent is then tried again.
-            let entry = self.state.borrow().map.get(extent);
-            let still = entry.second == SlotNumber::NONE && entry.home != SlotNumber::NONE;
-            self.moves.incomplete.set(self.moves.incomplete.get() || still);
-        }
-        Ok(())
-    }
-
-    /// Makes the second copy of an extent, if possible now. While epochs are kept, an epoch makes the copy in
-    /// the image.
-    async fn complete(self: &Rc<Self>, extent: ExtentId, home: SlotNumber) -> Result<()> {
-        if let Some(epochs) = self.active_epochs() {
-            return self.complete_by_epoch(epochs, extent).await;
-        }
-        let not = self.device_of(home);
-        let room = |device: &&DeviceView| device.id != not && device.free > 0;
-        let roomiest = self.state.borrow().views.iter().filter(room).max_by_key(|d| d.free).map(|d| d.id);
-        if let Some(target) = roomiest {
-            self.run_move(Move::Mirror { extent, target }, Mover::Engine).await?;
-        }
-        Ok(())
-    }
-
-    /// Clears spans that guests have left alone, a few at a time: the next commit flushes both copies and
-    /// records the spans as clean.
-    pub(super) async fn clear_idle_spans(&self) {
-        while !self.jobs.are_ending() {
-            let (rest, at_once) = match self.shape.copies {
-                1 => (REST_OF_CACHE, CLEARED_OF_CACHE),
-                _ => (Nanos::from_secs(1), CLEARED_AT_ONCE),
-            };
-            self.pause(self.rt.now() + rest, || false).await;
-            let before = self.rt.now().saturating_sub(IDLE);
-            let mut state = self.state.borrow_mut();
-            let most = if state.behind.is_idle_since(before) { usize::MAX } else { at_once };
-            // Cleared spans are records of the next commit, without journal room reserved by a request.
-            let room = self.journal.unreserved().saturating_sub(state.pending());
-            let idle = state.behind.idle_since(before, most.min(room));
-            if !idle.is_empty() {
-                state.clear_spans(idle);
-            }
-        }
     }
 }

@@ -24,8 +24,10 @@
 
 use super::runs::LONGEST_YIELDING;
 use crate::copies::Mover;
-use crate::core::Core;
+use crate::core::{Extents, Store, Upkeep};
+use crate::devices::LARGEST_BUFFER;
 use crate::jobs::Jobs;
+use crate::moves::Moves;
 use braid_base::{Bytes, DeviceId, Nanos};
 use braid_runtime::{Device, Runtime};
 use std::cell::{Cell, RefCell};
@@ -133,10 +135,10 @@ impl Drop for Turn<'_> {
     }
 }
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Returns the share of a device's time that moves of the plan may take now.
     pub fn move_share(&self, device: DeviceId) -> f64 {
-        let engine = if self.is_used(device) { SHARE } else { 1.0 };
+        let engine = if self.extents.is_used(device) { SHARE } else { 1.0 };
         self.moves.pace.share(device).unwrap_or(engine)
     }
 
@@ -205,7 +207,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             // task, so every wait ends.
             let ended = turns.ended.get();
             let look_again = if self.rt.now() < overdue { until.min(overdue) } else { until };
-            self.pause(look_again, || turns.ended.get() != ended).await;
+            self.durable.pause(look_again, || turns.ended.get() != ended).await;
         }
     }
 
@@ -214,7 +216,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     fn busy_until(&self, mover: Mover, device: DeviceId, len: Bytes) -> Option<Nanos> {
         let Serving { requests, bytes, rested } = self.moves.turns.devices.borrow()[device.index()];
         let fits = requests == 0 || requests < self.most_at_once(device) && bytes + len <= MOST_BYTES_AT_ONCE;
-        let rests = self.has_budget(mover, device) && rested > self.rt.now();
+        let rests = self.moves.has_budget(mover, device) && rested > self.rt.now();
         match fits {
             true => rests.then_some(rested),
             false => Some(Nanos::MAX),
@@ -227,11 +229,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     fn count_together(&self, mover: Mover, device: DeviceId, start: Nanos, requests: u32) {
-        if !self.has_budget(mover, device) || !self.is_used(device) {
+        if !self.moves.has_budget(mover, device) || !self.extents.is_used(device) {
             return;
         }
         let now = self.rt.now();
-        let others = self.guests_of(self.member(device));
+        let others = self.store.guests_of(self.store.member(device));
         let mut devices = self.moves.turns.devices.borrow_mut();
         let serving = &mut devices[device.index()];
         let all = others + serving.requests.max(requests);
@@ -240,37 +242,41 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     fn most_at_once(&self, device: DeviceId) -> u32 {
-        match self.is_used(device) {
-            true => self.guests_of(self.member(device)).clamp(1, MOST_BESIDE_GUESTS),
+        match self.extents.is_used(device) {
+            true => self.store.guests_of(self.store.member(device)).clamp(1, MOST_BESIDE_GUESTS),
             false => MOST_AT_ONCE,
         }
     }
+}
 
+impl<R: Runtime, D: Device> Extents<R, D> {
+    /// True if guests use a device now, or did within [`QUIET`].
+    pub fn is_used(&self, device: DeviceId) -> bool {
+        let member = self.store.member(device);
+        let last = member.last_guest.get();
+        self.store.guests_of(member) > 0 || last > Nanos::ZERO && self.rt.now() < last + QUIET
+    }
+}
+
+impl Moves {
     /// True if the engine's budget applies, not a limit of the plan.
     fn has_budget(&self, mover: Mover, device: DeviceId) -> bool {
-        mover == Mover::Engine || self.moves.pace.share(device).is_none()
+        mover == Mover::Engine || self.pace.share(device).is_none()
     }
 
     /// True if the plan yields to guests, and a guest has used any device since its start.
-    pub(super) fn must_yield(&self) -> bool {
+    pub(super) fn must_yield<D: Device>(&self, store: &Store<D>) -> bool {
         let is_back = |since| {
-            self.devices.iter().any(|member| self.guests_of(member) > 0 || member.last_guest.get() > since)
+            store.devices.iter().any(|member| store.guests_of(member) > 0 || member.last_guest.get() > since)
         };
-        self.moves.yields_since.get().is_some_and(is_back)
+        self.yields_since.get().is_some_and(is_back)
     }
 
     /// Returns the longest request of a move.
     pub(super) fn longest_move(&self) -> Bytes {
-        match self.moves.yields_since.get() {
-            Some(_) => LONGEST_YIELDING.min(self.bounce_limit()),
-            None => self.bounce_limit(),
+        match self.yields_since.get() {
+            Some(_) => LONGEST_YIELDING.min(LARGEST_BUFFER),
+            None => LARGEST_BUFFER,
         }
-    }
-
-    /// True if guests use a device now, or did within [`QUIET`].
-    pub fn is_used(&self, device: DeviceId) -> bool {
-        let member = self.member(device);
-        let last = member.last_guest.get();
-        self.guests_of(member) > 0 || last > Nanos::ZERO && self.rt.now() < last + QUIET
     }
 }

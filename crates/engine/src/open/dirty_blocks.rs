@@ -6,7 +6,7 @@
 //! hold the only journal. (For an adopted disk, the record names spans: `journal/dirty_spans.rs`.)
 
 use super::NEVER;
-use crate::core::Core;
+use crate::core::{Durable, Store};
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceId, ExtentId};
 use braid_format::superblock::{DeviceEntry, DeviceState, DirtyBlocks, Phase, RegionKind, Superblock};
@@ -87,16 +87,18 @@ pub(crate) fn refuse_lost_homes(
     Err(Error::new(ErrorKind::Degraded, text))
 }
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Durable<R, D> {
     /// Notes durably in the superblocks that blocks may be dirty, before the first block becomes dirty.
     pub async fn note_dirty_blocks(&self) -> Result<()> {
-        if !self.devices.notes_dirty_blocks.get() {
+        if !self.store.devices.notes_dirty_blocks.get() {
             self.change_superblock(|superblock| superblock.dirty_blocks = DirtyBlocks::Possible).await?;
-            self.devices.notes_dirty_blocks.set(true);
+            self.store.devices.notes_dirty_blocks.set(true);
         }
         Ok(())
     }
+}
 
+impl<D: Device> Store<D> {
     /// State for the superblocks of a shutdown.
     pub fn dirty_blocks(&self) -> DirtyBlocks {
         dirty_blocks(self.state.borrow().extras.dirty())

@@ -1,7 +1,7 @@
 //! Phases of an opening, and the last reasons for a refusal.
 
 use super::Highest;
-use crate::core::Core;
+use crate::core::Durable;
 use crate::devices::{Devices, Member, SuperblockWrite, number_next, write_superblocks};
 use crate::journal::is_journal_lost;
 use crate::map::State;
@@ -136,7 +136,7 @@ impl<D: Device> Devices<D> {
     }
 }
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Durable<R, D> {
     /// After an unclean stop, records the beginning of this opening in the journal: a batch of the last
     /// opening that reaches a device only now counts for nothing. The copies that count as behind from now on
     /// are recorded, too.
@@ -147,9 +147,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         // its block slot is used again. A batch must not follow a gap in a ring that was out of use: recovery
         // would look for the batches between. If the journal is lost, new batches overwrite its substitutes
         // on the devices.
-        let is_lost = is_journal_lost(&self.devices.superblock(), |device| self.member(device).is_current());
+        let is_lost = is_journal_lost(&self.store.devices.superblock(), |device| {
+            self.store.member(device).is_current()
+        });
         let is_ahead = {
-            let state = self.state.borrow();
+            let state = self.store.state.borrow();
             state.is_ahead_of_images()
                 || state.tables.stale_pages() > 0
                 || self.journal.is_behind_pages()
@@ -160,20 +162,20 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         let records_extras =
             |superblock: &Superblock| superblock.features.incompat & Features::CLEAN_EXTRAS != 0;
-        if self.devices.has_cache_table() && !records_extras(&self.devices.superblock()) {
+        if self.store.devices.has_cache_table() && !records_extras(&self.store.devices.superblock()) {
             // Entries of the cache tables from an older version are void from here on.
             self.change_superblock(|superblock| superblock.features.incompat |= Features::CLEAN_EXTRAS)
                 .await?;
         }
         self.record_spans().await?;
         if !clean && !planted(Bug::OpeningNotRecorded) {
-            let epoch = self.devices.superblock().epoch;
+            let epoch = self.store.devices.superblock().epoch;
             drop(self.append(&[braid_format::journal::Record::Epoch(epoch)]).await?);
         }
-        if self.devices.iter().any(Member::lacks_all) {
+        if self.store.devices.iter().any(Member::lacks_all) {
             self.commit(Origin::Background).await?;
             // The differences of these devices are durable: from now on the devices are in step.
-            self.devices.iter().for_each(Member::note_recorded);
+            self.store.devices.iter().for_each(Member::note_recorded);
             self.change_superblock(|_| ()).await?;
         }
         Ok(())

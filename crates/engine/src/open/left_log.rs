@@ -1,7 +1,7 @@
 //! Pending log of a dead daemon: decides whether the log belongs to the volume in its present state.
 
-use crate::core::Core;
-use crate::journal::LoggedChanges;
+use crate::core::{Durable, Store};
+use crate::journal::{Journal, LoggedChanges};
 use crate::map::{NeededLog, Opening, PendingLog, clear};
 use crate::planted::{Bug, planted};
 use crate::{Error, ErrorKind, Recovery, Result};
@@ -123,7 +123,7 @@ fn entries(memory: &dyn LastingMemory, head: &Head) -> std::result::Result<Logge
     Ok(LoggedChanges { records, newest: head.newest })
 }
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Durable<R, D> {
     /// Makes the changes of a log that counted durable, and shortens the journal, before anything else
     /// changes the map.
     pub async fn settle_left_log(&self, recovery: &Recovery) -> Result<()> {
@@ -132,7 +132,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         // A batch may have been in flight, with as many changes as may be pending besides.
         loop {
-            let first = self.state.borrow().first_extents(self.journal.most_pending());
+            let first = self.store.state.borrow().first_extents(self.journal.most_pending());
             let Some(end) = first else { break };
             self.commit_below(end).await?;
             // No job makes room in the journal yet.
@@ -141,11 +141,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.commit(Origin::Background).await?;
         self.checkpoint().await
     }
+}
 
+impl Journal {
     /// Begins the log of this opening.
-    pub fn begin_pending_log(&self, memory: Option<&Rc<dyn LastingMemory>>, recovery: &Recovery) {
-        self.state.borrow_mut().keep_left_log(None);
-        let superblock = self.devices.superblock();
+    pub fn begin_pending_log<D: Device>(
+        &self,
+        store: &Store<D>,
+        memory: Option<&Rc<dyn LastingMemory>>,
+        recovery: &Recovery,
+    ) {
+        store.state.borrow_mut().keep_left_log(None);
+        let superblock = store.devices.superblock();
         let Superblock { volume, epoch, owner, .. } = *superblock;
         let is_owed = recovery.flush_had_failed;
         if is_owed {
@@ -154,12 +161,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
                  successful flush may be lost; this error reports the loss, and the next flush can succeed",
                 superblock.name
             );
-            self.journal.commits.owe(Error::new(ErrorKind::Io, text));
+            self.commits.owe(Error::new(ErrorKind::Io, text));
         }
         let Some(memory) = memory else { return };
-        let opening = Opening { volume, epoch, owner, newest: self.journal.newest(), is_owed };
-        match PendingLog::begin(memory.clone(), &opening, self.journal.most_pending()) {
-            Ok(log) => self.state.borrow_mut().begin_log(log),
+        let opening = Opening { volume, epoch, owner, newest: self.newest(), is_owed };
+        match PendingLog::begin(memory.clone(), &opening, self.most_pending()) {
+            Ok(log) => store.state.borrow_mut().begin_log(log),
             Err(error) => {
                 clear(&**memory);
                 tracing::warn!(

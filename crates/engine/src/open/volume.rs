@@ -6,8 +6,8 @@ use super::{
     enter, number, refuse_cached, refuse_only_copies, refuse_outdated,
 };
 use crate::adopted;
-use crate::copies::{BlockSlots, WriteBacks};
-use crate::core::Core;
+use crate::copies::WriteBacks;
+use crate::core::{BlockSlots, Core, Durable, ExtentLocks, Extents, InCharge, Store, Upkeep};
 use crate::devices::{Buffers, Devices, Member, watched};
 use crate::epochs::{self, Adopted, Epochs};
 use crate::fence::lease::refuse_served;
@@ -20,13 +20,13 @@ use crate::journal::{
 };
 use crate::map::{LogReader, State};
 use crate::moves::Moves;
-use crate::policy::{InCharge, PolicyStates};
+use crate::policy::PolicyStates;
 use crate::request::{Guests, Readahead};
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId};
 use braid_format::superblock::{DirtyBlocks, Features};
-use braid_runtime::{Device, LastingMemory, LockTable, Runtime};
+use braid_runtime::{Device, LastingMemory, Runtime};
 use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
@@ -335,63 +335,88 @@ async fn attempt<R: Runtime, D: Device>(
     let is_contained = state.stale_pages() == 0;
     let listed = Listed::new(changed, next_batch - 1, is_contained);
     state.set_only_journal(only_journal(&superblock, |device| members[device.index()].is_current()));
-    let core = Rc::new(Core {
+    let (locks, guests, jobs) = (ExtentLocks::default(), Rc::new(guests), Rc::new(Jobs::default()));
+    let policy = Rc::new(InCharge::new(policy, policy_states));
+    let moves = Moves::new(&superblock);
+    let epochs = Epochs::of(&superblock);
+    let journal = Journal::new(replicas, superblock.epoch, ring, listed);
+    let store =
+        Rc::new(Store { shape, state: RefCell::new(state), devices: Devices::new(members, superblock) });
+    let durable = Rc::new(Durable {
         rt: rt.clone(),
-        shape,
-        state: RefCell::new(state),
-        journal: Journal::new(replicas, superblock.epoch, ring, listed),
+        store: store.clone(),
+        journal,
         fence: Fence::new(rt.now()),
-        moves: Moves::new(&superblock),
-        epochs: Epochs::of(&superblock),
+        locks: locks.clone(),
+        guests: guests.clone(),
+        block_slots: BlockSlots::default(),
+        policy: policy.clone(),
+        jobs: jobs.clone(),
+        background: RefCell::default(),
         dirty_spans,
         sums,
-        devices: Devices::new(members, superblock),
-        block_slots: BlockSlots::default(),
-        write_backs: WriteBacks::default(),
-        buffers: Buffers::default(),
-        locks: LockTable::default(),
-        guests,
-        policy: InCharge::new(policy, policy_states),
-        jobs: Jobs::default(),
-        background: RefCell::default(),
     });
-    core.note_lack(lack);
+    let extents = Rc::new(Extents {
+        rt: rt.clone(),
+        store: store.clone(),
+        durable: durable.clone(),
+        buffers: Buffers::default(),
+        locks: locks.clone(),
+        guests: guests.clone(),
+        write_backs: WriteBacks::default(),
+        policy: policy.clone(),
+        jobs: jobs.clone(),
+        epochs,
+    });
+    let upkeep = Rc::new(Upkeep {
+        rt: rt.clone(),
+        store: store.clone(),
+        durable: durable.clone(),
+        extents: extents.clone(),
+        locks: locks.clone(),
+        guests: guests.clone(),
+        moves,
+        policy: policy.clone(),
+        jobs: jobs.clone(),
+    });
+    let core = Rc::new(Core { rt: rt.clone(), store, durable, extents, upkeep, locks, guests, policy, jobs });
+    core.upkeep.note_lack(lack);
     if !clean {
         // The flushed superblocks lie on all devices except an adopted disk. The disk may have unflushed
         // writes of a dead daemon.
-        core.devices.iter().filter(|member| !member.has_superblock()).for_each(Member::note_write);
+        core.store.devices.iter().filter(|member| !member.has_superblock()).for_each(Member::note_write);
     }
-    core.start_watch();
-    core.start_fence();
-    core.start_leases();
+    core.durable.start_watch();
+    core.upkeep.start_fence();
+    core.durable.start_leases();
     let begun: Result<()> = async {
         if options.noted.is_some() {
             // Another opening may have begun at the same time.
-            core.look_for_others().await?;
+            core.durable.look_for_others().await?;
         }
-        core.fill_gaps(&gaps).await?;
-        core.record_opening(clean).await?;
-        core.settle_left_log(&recovery).await?;
-        core.begin_pending_log(memory, &recovery);
+        core.durable.fill_gaps(&gaps).await?;
+        core.durable.record_opening(clean).await?;
+        core.durable.settle_left_log(&recovery).await?;
+        core.durable.journal.begin_pending_log(&core.store, memory, &recovery);
         if adopted_image.is_some() || options.repair {
-            core.checkpoint().await?;
+            core.durable.checkpoint().await?;
         }
         if mode == Mode::Repair {
-            core.write_unreadable().await;
+            core.durable.write_unreadable().await;
         }
-        core.open_epochs(adopted_image, options.repair).await
+        core.extents.open_epochs(adopted_image, options.repair).await
     }
     .await;
     if let Err(error) = begun {
         core.jobs.stop();
-        core.end_leases().await;
-        core.end_watch().await;
+        core.durable.end_leases().await;
+        core.durable.end_watch().await;
         return Err(error.into());
     }
     let is_new = |extent: &ExtentId| lost.binary_search(extent).is_err();
-    recovery.lost.extend(core.state.borrow().map.lost().into_iter().filter(is_new));
-    core.start_background();
-    core.adopt_extras();
-    core.restore_policy();
+    recovery.lost.extend(core.store.state.borrow().map.lost().into_iter().filter(is_new));
+    core.upkeep.start_background();
+    core.upkeep.adopt_extras();
+    core.extents.restore_policy();
     Ok((core, recovery))
 }

@@ -10,7 +10,7 @@
 
 use crate::Result;
 use crate::buffer::buffer;
-use crate::core::Core;
+use crate::core::Extents;
 use crate::devices::{Deadline, Devices, Member};
 use crate::journal::images;
 use braid_base::{Bytes, DeviceId, Nanos};
@@ -93,7 +93,7 @@ impl<D: Device> Devices<D> {
     }
 }
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Extents<R, D> {
     /// Restores the policy's state if the newest state was saved by the same policy. The policy must know all
     /// extra copies before.
     pub fn restore_policy(&self) {
@@ -112,7 +112,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Saves the policy's state every five minutes until the volume closes.
     pub async fn keep_policy_state(&self) {
         while !self.jobs.are_ending() {
-            self.pause(self.rt.now() + SAVE_EVERY, || false).await;
+            self.durable.pause(self.rt.now() + SAVE_EVERY, || false).await;
             if !self.jobs.are_ending() {
                 self.save_policy().await;
             }
@@ -121,7 +121,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Makes the policy's state durable if changed.
     pub async fn save_policy(&self) {
-        if !self.devices.keeps_policy_state() {
+        if !self.store.devices.keeps_policy_state() {
             return;
         }
         let _alone = self.policy.states.alone.acquire(1).await;
@@ -129,15 +129,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let bytes = {
             let Newest { epoch, sequence, policy, state } = next.clone();
             let written = PolicyState { epoch, sequence, policy, state: &state };
-            policy_state::encode(self.devices.superblock().volume, &written)
+            policy_state::encode(self.store.devices.superblock().volume, &written)
         };
         let buf = buffer(Bytes::of_len(bytes.len())).await;
         buf.copy_from_slice(Bytes::ZERO, &bytes);
         let half = HALF * (next.sequence % 2);
-        let places = self.devices.places(RegionKind::PolicyState);
+        let places = self.store.devices.places(RegionKind::PolicyState);
         let mut written = false;
         for (device, region) in places {
-            if self.member(device).is_written() {
+            if self.store.member(device).is_written() {
                 match self.write_half(device, region + half, &buf).await {
                     Ok(()) => written = true,
                     Err(error) => tracing::warn!(%error, "the policy's state was not saved"),
@@ -164,14 +164,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let (policy, state) = self.with_policy(|policy, view| (policy.name(), policy.save(view)));
         assert!(state.len() <= LONGEST_STATE.as_usize(), "policy {policy} saves {} bytes", state.len());
         let newest = self.policy.states.newest.borrow();
-        let epoch = self.devices.superblock().epoch;
+        let epoch = self.store.devices.superblock().epoch;
         let next = Newest { epoch, sequence: newest.sequence + 1, policy: policy.to_owned(), state };
         (newest.policy != next.policy || newest.state != next.state).then_some(next)
     }
 
     async fn write_half(&self, device: DeviceId, at: Bytes, buf: &Buf) -> Result<()> {
-        let member = self.member(device);
-        self.device_write(member, at, buf, Origin::Background).await?;
-        self.flush_member(member, "the policy's state").await
+        let member = self.store.member(device);
+        self.durable.device_write(member, at, buf, Origin::Background).await?;
+        self.durable.flush_member(member, "the policy's state").await
     }
 }

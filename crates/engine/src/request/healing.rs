@@ -25,38 +25,33 @@ impl Shape {
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    /// True if some parts of an extent are lost.
-    pub(super) fn is_any_lost(&self, entry: &Entry) -> bool {
-        entry.partly_lost || entry.home == SlotNumber::LOST
-    }
-
     /// Prepares a write that makes some parts of a lost extent valid: first the superblocks say that partly
     /// lost extents exist. Not needed for a write of the whole extent.
     ///
     /// # Errors
     /// `Corrupt` if a lost part would be covered only in part, or if slot numbers leave no room for the mark.
     pub(super) async fn begin_healing(&self, piece: &Piece, valid: u16) -> Result<()> {
-        if self.shape.is_all_of(piece) {
+        if self.store.shape.is_all_of(piece) {
             return Ok(());
         }
         let has_room = {
-            let superblock = self.devices.superblock();
+            let superblock = self.store.devices.superblock();
             let last = superblock.devices.last();
             last.is_none_or(|last| u64::from(last.first_slot) + u64::from(last.slots) <= MOST_MARKED)
         };
-        if self.shape.lost_edges(piece, valid) || !has_room {
-            return Err(lost(&self.shape, piece.extent));
+        if self.store.shape.lost_edges(piece, valid) || !has_room {
+            return Err(lost(&self.store.shape, piece.extent));
         }
-        self.require_feature(Features::PARTLY_LOST).await
+        self.durable.require_feature(Features::PARTLY_LOST).await
     }
 
     /// Zeroes a piece of a lost or partly lost extent. A whole extent becomes unallocated; parts are written
     /// with zeros. The caller holds the extent's lock, exclusive.
     pub(super) async fn zero_lost(self: &Rc<Self>, piece: &Piece, entry: Entry) -> Result<()> {
-        if self.shape.is_all_of(piece) {
+        if self.store.shape.is_all_of(piece) {
             self.guests.cache.borrow_mut().remove(piece.extent);
-            self.drop_covered_extras(piece);
-            let mut state = self.state.borrow_mut();
+            self.store.drop_covered_extras(&self.policy, piece);
+            let mut state = self.store.state.borrow_mut();
             state.set_extent(piece.extent, Entry::default());
             let slots = [entry.home, entry.second].into_iter();
             let slots = slots.filter(|slot| ![SlotNumber::NONE, SlotNumber::LOST].contains(slot));
@@ -66,17 +61,17 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.begin_healing(piece, entry.valid).await?;
         let is_new = entry.home == SlotNumber::LOST;
         let entry = match is_new {
-            true => Entry { partly_lost: true, ..self.allocate(piece.extent, None).await?.entry },
+            true => Entry { partly_lost: true, ..self.extents.allocate(piece.extent, None).await?.entry },
             false => entry,
         };
-        let written = self.write_required(piece, entry, None, Origin::Guest, Timing::Now).await;
+        let written = self.upkeep.write_required(piece, entry, None, Origin::Guest, Timing::Now).await;
         let written = written.inspect_err(|_| {
             if is_new {
-                self.release(&entry);
+                self.store.release(&entry);
             }
         })?;
         self.guests.cache.borrow_mut().remove(piece.extent);
-        self.drop_clean_extras(piece);
+        self.store.drop_clean_extras(&self.policy, piece);
         self.make_valid(piece, written);
         Ok(())
     }

@@ -8,29 +8,10 @@ use crate::planted::{Bug, planted};
 use crate::shape::Piece;
 use braid_base::{Bytes, DeviceId, ExtentId, Op};
 use braid_format::SlotNumber;
-use braid_format::journal::Extra;
 use braid_format::map_page::Entry;
 use braid_policy::{ByteRange, Direction, Occasion, Origin};
 use braid_runtime::{Buf, Device, LockGuard, Mode, Runtime, join_all};
 use std::rc::Rc;
-
-/// Source of a run of bytes.
-enum Source {
-    /// Never written, or discarded: no device is used.
-    Zeros,
-    /// A required copy.
-    Required,
-    /// An extra copy. If a clean extra copy cannot be read, a required copy is read instead.
-    Extra(Extra),
-}
-
-/// Piece with one source.
-struct SourcePiece {
-    piece: Piece,
-    source: Source,
-    /// Read from the home although some blocks have clean extra copies.
-    passes_clean: bool,
-}
 
 /// Changes beside a read.
 struct Beside {
@@ -39,9 +20,6 @@ struct Beside {
     /// Changes of device states so far.
     states: u64,
 }
-
-/// Longest gap that a disk passes over in less time than a seek takes.
-const LONGEST_PASSED: Bytes = Bytes(64 << 10);
 
 /// The policy's decision on a read.
 #[derive(Clone, Copy)]
@@ -71,7 +49,7 @@ enum Way<'a, D> {
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Fills `into` with the bytes at `offset`.
     pub async fn read(self: &Rc<Self>, offset: Bytes, into: &Buf) -> Result<()> {
-        self.shape.check_range(offset, into.len())?;
+        self.store.shape.check_range(offset, into.len())?;
         if into.is_empty() {
             return Ok(());
         }
@@ -79,7 +57,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.note_read(offset..offset + into.len());
         }
         let request = ByteRange::new(offset, into.len());
-        if self.shape.is_one_piece(offset, into.len()) {
+        if self.store.shape.is_one_piece(offset, into.len()) {
             self.read_one(offset, request, into).await
         } else {
             Box::pin(self.read_pieces(request, into)).await
@@ -87,8 +65,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     async fn read_pieces(self: &Rc<Self>, request: ByteRange, into: &Buf) -> Result<()> {
-        let all = self.shape.pieces(request.start, into.len()).map(async |piece| {
-            let start = self.shape.extent_size * u64::from(piece.extent.0) + piece.range.start;
+        let all = self.store.shape.pieces(request.start, into.len()).map(async |piece| {
+            let start = self.store.shape.extent_size * u64::from(piece.extent.0) + piece.range.start;
             let part = into.slice(start - request.start..start - request.start + piece.len());
             self.read_one(start, request, &part).await
         });
@@ -97,14 +75,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     #[inline]
     async fn read_one(self: &Rc<Self>, offset: Bytes, request: ByteRange, into: &Buf) -> Result<()> {
-        let piece = &self.shape.one_piece(offset, into.len());
-        if self.must_decide(piece) && !planted(Bug::UndecidedRead) {
-            Box::pin(self.decide(piece, Op::Read)).await?;
+        let piece = &self.store.shape.one_piece(offset, into.len());
+        if self.extents.must_decide(piece) && !planted(Bug::UndecidedRead) {
+            Box::pin(self.upkeep.decide(piece, Op::Read)).await?;
         }
-        let lock = Self::lock_number(piece.extent);
-        let guard = match self.locks.try_lock(lock, Mode::Shared) {
+        let guard = match self.locks.try_lock(piece.extent, Mode::Shared) {
             Some(guard) => guard,
-            None => self.locks.lock(lock, Mode::Shared).await,
+            None => self.locks.lock(piece.extent, Mode::Shared).await,
         };
         let coming = self.guests.ahead.borrow().coming(piece);
         if let Some(coming) = coming {
@@ -119,12 +96,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 Ok(())
             }
             Way::Device(member, at) => {
-                let attempt = self.begin(member, Direction::Read, at, into.len(), Origin::Guest);
-                self.end(&attempt, member.read(at, into, Deadline::Only).await)?;
+                let attempt = self.durable.begin(member, Direction::Read, at, into.len(), Origin::Guest);
+                self.durable.end(&attempt, member.read(at, into, Deadline::Only).await)?;
                 // A flush may have failed meanwhile.
-                let home = || self.state.borrow().map.get(piece.extent).home;
+                let home = || self.store.state.borrow().map.get(piece.extent).home;
                 if member.has_lost_writes() {
-                    self.check_kept(piece.extent, home(), &piece.range)
+                    self.store.check_kept(piece.extent, home(), &piece.range)
                 } else {
                     Ok(())
                 }
@@ -132,7 +109,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Way::Fetch(ReadDecision { admit, passes_clean }) => {
                 // Bytes to be cached must not change meanwhile: the lock must be exclusive.
                 drop(guard);
-                let guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
+                let guard = self.locks.exclusive(piece.extent).await;
                 let beside = self.beside(piece);
                 self.fetch(piece, into, passes_clean).await?;
                 drop(guard);
@@ -142,7 +119,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Way::Further(decision) => {
                 Box::pin(self.read_further(piece.clone(), into.clone(), guard, decision)).await
             }
-            Way::Lost => Err(lost(&self.shape, piece.extent)),
+            Way::Lost => Err(lost(&self.store.shape, piece.extent)),
         }
     }
 
@@ -151,11 +128,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
     fn way_of(&self, piece: &Piece, request: ByteRange, into: &Buf) -> Way<'_, D> {
         let hit = self.guests.cache.borrow_mut().read(piece, into);
         let ahead = if hit { None } else { self.guests.ahead.borrow().read(piece, into) };
-        let entry = self.state.borrow().map.get(piece.extent);
+        let entry = self.store.state.borrow().map.get(piece.extent);
         let mapped = entry.home != SlotNumber::NONE;
-        let shown = self.shown(piece, request, hit);
+        let shown = self.store.shape.shown(piece, request, hit);
         let occasion = if hit { Occasion::ReadHit(shown) } else { Occasion::ReadMiss(shown) };
-        let placed = self.with_policy(|policy, view| policy.place(&occasion, view));
+        let placed = self.extents.with_policy(|policy, view| policy.place(&occasion, view));
         let decision = ReadDecision { admit: placed.promoted_to(), passes_clean: placed.passes_clean() };
         let admit = decision.admit;
         {
@@ -178,10 +155,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if entry.home == SlotNumber::LOST {
             return Way::Lost;
         }
-        if self.shape.is_whole(piece.extent)
+        if self.store.shape.is_whole(piece.extent)
             && !entry.partly_lost
             && self.guests.cache.borrow_mut().wants(piece.extent)
-            && !self.is_held_up(&self.shape.whole_extent(piece.extent))
+            && !self.store.is_held_up(&self.store.shape.whole_extent(piece.extent))
         {
             return Way::Fetch(decision);
         }
@@ -196,19 +173,19 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// writes.
     #[inline]
     fn only_place(&self, piece: &Piece, entry: &Entry) -> Option<(&Member<D>, Bytes)> {
-        let state = self.state.borrow();
-        let parts = self.shape.parts_touched(&piece.range);
+        let state = self.store.state.borrow();
+        let parts = self.store.shape.parts_touched(&piece.range);
         let only = entry.second == SlotNumber::NONE && !state.map.has_extras(piece.extent);
         if !only
-            || self.is_unapplied(piece.extent)
+            || self.extents.is_unapplied(piece.extent)
             || entry.home == SlotNumber::NONE
             || entry.valid & parts != parts
         {
             return None;
         }
         let slot = state.space.locate(entry.home).expect("the map names slots that exist");
-        let member = self.member(slot.device);
-        let at = member.slot_offset(slot.index, self.shape.extent_size) + piece.range.start;
+        let member = self.store.member(slot.device);
+        let at = member.slot_offset(slot.index, self.store.shape.extent_size) + piece.range.start;
         let is_readable = !member.has_lost_writes()
             && at.is_aligned(member.alignment)
             && piece.len().is_aligned(member.alignment);
@@ -225,7 +202,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let beside = self.beside(&piece);
         // A read must not return a write that only one copy has: a later read could return older bytes.
         self.guests.ranges.wait(piece.extent.0, &piece.range).await;
-        self.read_copies_by(&piece, &into, passes_clean, Origin::Guest, Deadline::Only).await?;
+        self.extents.read_copies_by(&piece, &into, passes_clean, Origin::Guest, Deadline::Only).await?;
         drop(guard);
         self.promote_read(&piece, &into, admit, beside);
         Ok(())
@@ -234,7 +211,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Returns the counts that must stay the same from before a read until its bytes are copied. The caller
     /// holds the extent's lock.
     fn beside(&self, piece: &Piece) -> Beside {
-        Beside { changes: self.guests.changing.settled(piece.extent), states: self.devices.changes() }
+        Beside { changes: self.guests.changing.settled(piece.extent), states: self.store.devices.changes() }
     }
 
     /// Starts a task that makes extra copies of the bytes just read, if the policy named a device.
@@ -242,20 +219,22 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let Beside { changes: Some(changes), states } = beside else { return };
         let Some(device) = device else { return };
         // A task that cannot succeed would only hold its lock against other tasks.
-        if !self.is_as_read(piece.extent, changes) || self.jobs.are_ending() || self.member(device).holds_up()
+        if !self.is_as_read(piece.extent, changes)
+            || self.jobs.are_ending()
+            || self.store.member(device).holds_up()
         {
             return;
         }
         // If memory is short, the extra copy waits for another read.
-        let Some(copy) = self.buffers.to_copy.try_alloc(read.len()) else { return };
+        let Some(copy) = self.extents.buffers.to_copy.try_alloc(read.len()) else { return };
         copy.copy_from(Bytes::ZERO, read);
         let (core, piece) = (self.clone(), piece.clone());
         self.jobs.begin();
         self.rt.spawn(async move {
-            if let Some(guard) = core.lock_briefly(piece.extent, Deadline::WARMTH).await
+            if let Some(guard) = core.durable.lock_briefly(piece.extent, Deadline::WARMTH).await
                 && core.is_as_read(piece.extent, changes)
             {
-                core.promote(piece, copy, device, states, guard).await;
+                core.extents.promote(piece, copy, device, states, guard).await;
             }
             core.jobs.end();
         });
@@ -269,20 +248,20 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Reads an extent into the memory cache, if the volume has one.
     pub async fn prefetch(self: &Rc<Self>, piece: &Piece) -> Result<()> {
         let (cached, limit) = self.guests.cache.borrow().len_and_limit();
-        let entry = self.state.borrow().map.get(piece.extent);
+        let entry = self.store.state.borrow().map.get(piece.extent);
         let is_lost = entry.home == SlotNumber::LOST || entry.partly_lost;
-        let mapped = entry.home != SlotNumber::NONE && !is_lost && self.shape.is_whole(piece.extent);
+        let mapped = entry.home != SlotNumber::NONE && !is_lost && self.store.shape.is_whole(piece.extent);
         if limit == 0 || !mapped || cached > 0 && self.guests.cache.borrow().contains(piece.extent) {
             return Ok(());
         }
-        if self.is_undecided(&self.shape.whole_extent(piece.extent)) {
+        if self.store.is_undecided(&self.store.shape.whole_extent(piece.extent)) {
             // Undecided copies are made equal only for requests of guests.
             return Ok(());
         }
-        let _guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
+        let _guard = self.locks.exclusive(piece.extent).await;
         let nothing = Piece { extent: piece.extent, range: Bytes::ZERO..Bytes(1) };
         // Not from `bounce`: the read below may take a buffer of `bounce`.
-        let into = self.buffers.blocks.alloc(Bytes(1)).await;
+        let into = self.extents.buffers.blocks.alloc(Bytes(1)).await;
         self.fetch(&nothing, &into, false).await
     }
 
@@ -297,17 +276,17 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
             cache.room()
         };
-        let whole = self.shape.whole_extent(piece.extent);
-        let buf = buf.filter(|_| !self.is_held_up(&whole));
+        let whole = self.store.shape.whole_extent(piece.extent);
+        let buf = buf.filter(|_| !self.store.is_held_up(&whole));
         let (origin, deadline) = (Origin::Guest, Deadline::Only);
         let Some(buf) = buf else {
-            return Box::pin(self.read_copies_by(piece, into, passes_clean, origin, deadline)).await;
+            return Box::pin(self.extents.read_copies_by(piece, into, passes_clean, origin, deadline)).await;
         };
-        let changes = self.devices.changes();
-        let entry = self.state.borrow().map.get(piece.extent);
+        let changes = self.store.devices.changes();
+        let entry = self.store.state.borrow().map.get(piece.extent);
         let read = match self.only_place(&whole, &entry) {
             Some((member, at)) => {
-                let read = self.device_read(member, at, &buf, Origin::Guest).await;
+                let read = self.durable.device_read(member, at, &buf, Origin::Guest).await;
                 if read.is_err() && member.is_late() {
                     // A read of the piece alone would have to wait, too.
                     return read;
@@ -316,179 +295,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
             // Bytes beyond the guest's piece may lie on a device that does not answer.
             None => {
-                let read = self.read_copies_by(&whole, &buf, passes_clean, Origin::Guest, Deadline::Brief);
+                let read =
+                    self.extents.read_copies_by(&whole, &buf, passes_clean, Origin::Guest, Deadline::Brief);
                 Box::pin(read).await
             }
         };
         // A device that failed meanwhile may have returned bytes older than its lost writes.
-        if read.is_err() || self.devices.changes() != changes {
+        if read.is_err() || self.store.devices.changes() != changes {
             drop(buf);
-            return Box::pin(self.read_copies_by(piece, into, passes_clean, origin, deadline)).await;
+            return Box::pin(self.extents.read_copies_by(piece, into, passes_clean, origin, deadline)).await;
         }
         into.copy_from(Bytes::ZERO, &buf.slice(piece.range.clone()));
         self.guests.cache.borrow_mut().insert(piece.extent, buf);
         Ok(())
-    }
-
-    /// Reads a piece from the copies that hold its current bytes, all sources in parallel. The caller holds
-    /// the extent's lock. A background read waits only briefly for dirty copies, because guests may wait for
-    /// the lock.
-    pub async fn read_copies(self: &Rc<Self>, piece: &Piece, into: &Buf, origin: Origin) -> Result<()> {
-        let deadline = if origin == Origin::Guest { Deadline::Only } else { Deadline::Brief };
-        self.read_copies_by(piece, into, false, origin, deadline).await
-    }
-
-    /// Like [`Core::read_copies`], with a deadline for dirty copies. With `passes_clean`, clean extra copies
-    /// are read only if the home cannot be read.
-    async fn read_copies_by(
-        self: &Rc<Self>,
-        piece: &Piece,
-        into: &Buf,
-        passes_clean: bool,
-        origin: Origin,
-        deadline: Deadline,
-    ) -> Result<()> {
-        if passes_clean {
-            let read = self.read_parts(piece, into, true, origin, deadline).await;
-            // A late device may still fill the buffer, so no second read may use the buffer.
-            if read.is_ok() || self.refuse_late().is_err() {
-                return read;
-            }
-        }
-        self.read_parts(piece, into, false, origin, deadline).await
-    }
-
-    async fn read_parts(
-        self: &Rc<Self>,
-        piece: &Piece,
-        into: &Buf,
-        passes_clean: bool,
-        origin: Origin,
-        deadline: Deadline,
-    ) -> Result<()> {
-        let (.., end) = self.source_at(piece, piece.range.start, passes_clean);
-        if end == piece.range.end {
-            return self.read_part(piece, into, passes_clean, origin, deadline).await;
-        }
-        let parts = self.parts_of(piece, passes_clean);
-        let reads = parts.iter().map(async |part| {
-            let range = &part.piece.range;
-            let into = into.slice(range.start - piece.range.start..range.end - piece.range.start);
-            self.read_part(&part.piece, &into, part.passes_clean, origin, deadline).await
-        });
-        join_all(reads).await.into_iter().collect()
-    }
-
-    /// Cuts a piece into parts with one source each. A short clean extra copy between two parts on the home
-    /// is read from the home: a disk passes over the bytes in less time than a second request takes. With
-    /// `passes_clean`, clean extra copies are never used.
-    fn parts_of(&self, piece: &Piece, passes_clean: bool) -> Vec<SourcePiece> {
-        let mut parts: Vec<SourcePiece> = Vec::new();
-        let mut at = piece.range.start;
-        while at < piece.range.end {
-            let (source, _, end) = self.source_at(piece, at, passes_clean);
-            let is_clean = |source: &Source| matches!(source, Source::Extra(extra) if !extra.dirty);
-            if matches!(source, Source::Required)
-                && let Some(before) = parts.iter().rposition(|part| !is_clean(&part.source))
-                && matches!(parts[before].source, Source::Required)
-                && at - parts[before].piece.range.end <= LONGEST_PASSED
-            {
-                parts.truncate(before + 1);
-                let part = &mut parts[before];
-                (part.piece.range.end, part.passes_clean) = (end, true);
-            } else {
-                let piece = Piece { extent: piece.extent, range: at..end };
-                parts.push(SourcePiece { piece, source, passes_clean });
-            }
-            at = end;
-        }
-        parts
-    }
-
-    /// Reads one part; splits the part if its sources change meanwhile. With `passes_clean`, clean extra
-    /// copies are not used.
-    async fn read_part(
-        self: &Rc<Self>,
-        piece: &Piece,
-        into: &Buf,
-        passes_clean: bool,
-        origin: Origin,
-        deadline: Deadline,
-    ) -> Result<()> {
-        let mut at = piece.range.start;
-        while at < piece.range.end {
-            let (source, entry, end) = self.source_at(piece, at, passes_clean);
-            let part = into.slice(at - piece.range.start..end - piece.range.start);
-            let states = self.devices.changes();
-            let read = match source {
-                Source::Zeros => {
-                    part.fill_zero();
-                    Ok(())
-                }
-                Source::Required => self.read_required(piece.extent, &entry, at..end, &part, origin).await,
-                Source::Extra(extra) => {
-                    let start = self.shape.block_size * u64::from(extra.place) + at % self.shape.block_size;
-                    let range = start..start + (end - at);
-                    match extra.dirty {
-                        true => match self
-                            .check_extra_kept(&Piece { extent: piece.extent, range: at..end }, &extra)
-                        {
-                            Ok(()) => self.read_slot_by(extra.slot, range, &part, origin, deadline).await,
-                            Err(error) => Err(error),
-                        },
-                        false if self.answers_later(extra.slot, entry.home) => {
-                            self.read_required(piece.extent, &entry, at..end, &part, origin).await
-                        }
-                        false => match self.read_slot_copied(extra.slot, range, &part, origin).await {
-                            Ok(()) => Ok(()),
-                            Err(_) => self.read_required(piece.extent, &entry, at..end, &part, origin).await,
-                        },
-                    }
-                }
-            };
-            // If a device failed meanwhile, its bytes, and bytes copied from the device earlier, may be older
-            // than its lost writes: the read is repeated. A late device may still fill the buffer, so the
-            // read is then not repeated.
-            let may_be_filled = read.is_err() && self.refuse_late().is_err();
-            if self.devices.changes() == states || may_be_filled {
-                read?;
-                at = end;
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns the source of the bytes at `at`, and the end of the bytes with the same source. With
-    /// `passes_clean`, clean extra copies do not count.
-    fn source_at(&self, piece: &Piece, at: Bytes, passes_clean: bool) -> (Source, Entry, Bytes) {
-        let state = self.state.borrow();
-        let entry = state.map.get(piece.extent);
-        let has_extras = state.map.has_extras(piece.extent) && !state.is_suspect(piece.extent);
-        let size = self.shape.block_size;
-        let counts = |extra: &Extra| extra.dirty || !passes_clean;
-        let extra = |at| match has_extras {
-            true => self.extra_in(&state, self.shape.block_of(piece.extent, at)).filter(counts),
-            false => None,
-        };
-        let mut block = at.align_down(size) + size;
-        if let Some(first) = extra(at) {
-            // Extends the run over neighbours with adjacent extra copies.
-            let mut next = Extra { place: first.place + 1, ..first };
-            while block < piece.range.end && extra(block) == Some(next) {
-                (block, next.place) = (block + size, next.place + 1);
-            }
-            return (Source::Extra(first), entry, block.min(piece.range.end));
-        }
-        let (is_valid, mut end) = self.shape.run(entry.valid, at, piece.range.end);
-        if has_extras {
-            // The run ends at the next extra copy.
-            while block < end && extra(block).is_none() {
-                block += size;
-            }
-            end = end.min(block);
-        }
-        let written =
-            is_valid && entry.home != SlotNumber::NONE || entry.home == SlotNumber::LOST || entry.partly_lost;
-        (if written { Source::Required } else { Source::Zeros }, entry, end)
     }
 }

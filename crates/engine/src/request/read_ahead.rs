@@ -24,7 +24,7 @@ use crate::shape::{Piece, Shape};
 use braid_base::{Bytes, DeviceClass, DeviceId, MIB, Nanos};
 use braid_format::SlotNumber;
 use braid_policy::{Completion, Direction, Origin};
-use braid_runtime::{Buf, Device, Mode, Runtime};
+use braid_runtime::{Buf, Device, Runtime};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -142,14 +142,14 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     #[inline(never)]
     fn read_ahead(self: &Rc<Self>, stream: usize, read: &Range<Bytes>) {
-        let devices = self.devices.iter().count();
+        let devices = self.store.devices.iter().count();
         let all_runs = RUNS_AHEAD * devices as u64;
         let mut runs = Vec::new();
         let (mut until, least) = {
             let streams = self.guests.streams.borrow();
             let Some(wanted) = streams.wanted(stream, read, LONGEST_OF_HDD * all_runs) else { return };
-            let at = |piece: &Piece| self.shape.bytes_of(piece.extent).start + piece.range.start;
-            let pieces = wanted.ranges().flat_map(|range| self.shape.pieces_ahead(range));
+            let at = |piece: &Piece| self.store.shape.bytes_of(piece.extent).start + piece.range.start;
+            let pieces = wanted.ranges().flat_map(|range| self.store.shape.pieces_ahead(range));
             let join = |at, piece| self.join(&mut runs, streams.get(stream), piece, at < read.end);
             let until = look(pieces.map(|piece| (at(&piece), piece)), devices, wanted.end, join);
             (until, Bytes(wanted.window.0 / (2 * all_runs)))
@@ -157,7 +157,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         for run in runs {
             let first = run.first;
             // A short run now would only delay a longer run of the disk.
-            let is_short = is_disk(self.member(run.device)) && run.len < least;
+            let is_short = is_disk(self.store.member(run.device)) && run.len < least;
             if !run.is_asked && run.is_open && is_short || !self.begin_run(run) {
                 until = until.min(first);
             }
@@ -177,9 +177,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 run.is_open
                     && run.at + run.len == at
                     && run.deadline == deadline
-                    && run.len + piece.len() <= longest_run(self.member(device))
+                    && run.len + piece.len() <= longest_run(self.store.member(device))
             }
-            None => is_asked && is_disk(self.member(device)) || self.member(device).ahead.available() > 0,
+            None => {
+                is_asked && is_disk(self.store.member(device))
+                    || self.store.member(device).ahead.available() > 0
+            }
         };
         if !can_join {
             run.into_iter().for_each(|run| run.is_open = false);
@@ -188,7 +191,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if !self.is_undisturbed(&piece) {
             return Look::Passed;
         }
-        let (len, moves) = (piece.len(), self.state.borrow().moved.count(piece.extent));
+        let (len, moves) = (piece.len(), self.store.state.borrow().moved.count(piece.extent));
         match run {
             Some(run) => {
                 run.len += len;
@@ -199,8 +202,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 }
             }
             None => {
-                let first = self.shape.bytes_of(piece.extent).start + piece.range.start;
-                let (states, stream) = (self.devices.changes(), stream.number);
+                let first = self.store.shape.bytes_of(piece.extent).start + piece.range.start;
+                let (states, stream) = (self.store.devices.changes(), stream.number);
                 let (parts, is_open) = (vec![Joined { piece, moves }], true);
                 runs.push(AheadRun {
                     device,
@@ -221,29 +224,29 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// True if no task is reading or changing the extent of a piece.
     fn is_undisturbed(&self, piece: &Piece) -> bool {
-        let lock = self.locks.try_lock(Self::lock_number(piece.extent), Mode::Exclusive);
+        let lock = self.locks.try_exclusive(piece.extent);
         lock.is_some() && self.guests.changing.settled(piece.extent).is_some()
     }
 
     /// Returns the place of a piece, if its device can read all of the piece in one request and has lost no
     /// writes. If both copies are equal, the home is read, so that the bytes of a run are adjacent.
     fn place_ahead(&self, piece: &Piece) -> Option<ReadPlace> {
-        let entry = self.state.borrow().map.get(piece.extent);
-        let parts = self.shape.parts_touched(&piece.range);
+        let entry = self.store.state.borrow().map.get(piece.extent);
+        let parts = self.store.shape.parts_touched(&piece.range);
         let is_mapped = entry.home != SlotNumber::NONE && entry.home != SlotNumber::LOST;
         let is_plain = is_mapped
             && entry.valid & parts == parts
-            && self.shape.is_whole(piece.extent)
-            && !self.state.borrow().map.has_extras(piece.extent)
+            && self.store.shape.is_whole(piece.extent)
+            && !self.store.state.borrow().map.has_extras(piece.extent)
             && !self.guests.cache.borrow().contains(piece.extent)
-            && !self.is_undecided(piece)
-            && !self.is_unapplied(piece.extent);
+            && !self.store.is_undecided(piece)
+            && !self.extents.is_unapplied(piece.extent);
         if !is_plain {
             return None;
         }
-        let Copies { current, other } = self.copies_of(piece.extent, &entry);
+        let Copies { current, other } = self.store.copies_of(piece.extent, &entry);
         let deadline = if matches!(other, Other::Equal(_)) { Deadline::Copied } else { Deadline::Only };
-        let (member, start) = self.locate(current);
+        let (member, start) = self.store.locate(current);
         let at = start + piece.range.start;
         let is_readable = !member.has_lost_writes()
             && !member.is_late()
@@ -260,7 +263,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let mut ahead = self.guests.ahead.borrow_mut();
         run.parts.iter().for_each(|part| ahead.expect(&part.piece, &request));
         drop(ahead);
-        let (core, turns) = (self.clone(), self.member(run.device).ahead.clone());
+        let (core, turns) = (self.clone(), self.store.member(run.device).ahead.clone());
         let turn = turns.try_acquire(1);
         self.jobs.begin();
         self.rt.spawn(async move {
@@ -279,12 +282,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
     async fn read_run(&self, run: &AheadRun, request: &Rc<AheadRequest>, buf: &Buf) {
         let took = self.device_read_run(run, buf).await;
         // A device that failed meanwhile may have returned bytes older than its lost writes.
-        let counts = took.is_some() && self.devices.changes() == run.states;
+        let counts = took.is_some() && self.store.devices.changes() == run.states;
         let (mut ahead, mut at) = (self.guests.ahead.borrow_mut(), Bytes::ZERO);
         for Joined { piece, moves } in &run.parts {
             let end = at + piece.len();
-            let stayed =
-                self.state.borrow().moved.count(piece.extent) == *moves || planted(Bug::AheadOfLeftSlot);
+            let stayed = self.store.state.borrow().moved.count(piece.extent) == *moves
+                || planted(Bug::AheadOfLeftSlot);
             ahead.end(piece, request, (counts && stayed).then(|| buf.slice(at..end)));
             at = end;
         }
@@ -294,13 +297,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Reads a run from its device and returns the latency. `None` if the read fails, or if the device has
     /// become slow since the run was planned.
     async fn device_read_run(&self, run: &AheadRun, buf: &Buf) -> Option<Nanos> {
-        let member = self.member(run.device);
+        let member = self.store.member(run.device);
         if member.is_late() || member.is_slow() {
             return None;
         }
-        let attempt = self.begin(member, Direction::Read, run.at, buf.len(), Origin::Guest);
+        let attempt = self.durable.begin(member, Direction::Read, run.at, buf.len(), Origin::Guest);
         let read = member.read(run.at, buf, run.deadline).await;
-        let read = self.end_untold(&attempt, read);
+        let read = self.durable.end_untold(&attempt, read);
         if read.is_err() {
             let extents = run.parts.iter().map(|part| part.piece.extent);
             self.guests.streams.borrow_mut().fail(run.stream, extents);
@@ -312,9 +315,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// device.
     pub(super) fn pass_ahead(&self, piece: &Piece, request: &AheadRequest) {
         let (device, len, latency) = (request.device, piece.len(), request.share(piece.len()));
-        self.tell(&Completion { device, direction: Direction::Read, len, latency, origin: Origin::Guest });
+        self.durable.tell(&Completion {
+            device,
+            direction: Direction::Read,
+            len,
+            latency,
+            origin: Origin::Guest,
+        });
         let (mut ahead, mut cache) = (self.guests.ahead.borrow_mut(), self.guests.cache.borrow_mut());
-        if let Some(whole) = ahead.whole(piece.extent, self.shape.extent_size)
+        if let Some(whole) = ahead.whole(piece.extent, self.store.shape.extent_size)
             && cache.wants(piece.extent)
             && let Some(buf) = cache.room()
         {

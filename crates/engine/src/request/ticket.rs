@@ -62,8 +62,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
     pub fn admit(&self, op: Op, offset: Bytes, len: Bytes, flags: Flags) -> Result<AdmittedRequest<'_>> {
         let inside = if op == Op::Read { None } else { Some(self.guests.gate.enter()?) };
         let start = self.rt.now();
-        let delay =
-            if self.policy.observes() { self.arrived(op, offset, len, flags, start) } else { Nanos::ZERO };
+        let delay = if self.policy.observes() {
+            self.extents.arrived(op, offset, len, flags, start)
+        } else {
+            Nanos::ZERO
+        };
         Ok(AdmittedRequest { _inside: inside, start, delay })
     }
 
@@ -76,7 +79,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// False if a piece may not change yet after a recovery: see [`Core::wait_until_settled`].
     #[inline]
     pub(super) fn is_settled(&self, piece: &Piece) -> bool {
-        !self.is_unapplied(piece.extent) && !self.is_undecided(piece)
+        !self.extents.is_unapplied(piece.extent) && !self.store.is_undecided(piece)
     }
 
     /// Waits until a piece may change after a recovery: until no journaled bytes will be applied to its
@@ -89,12 +92,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
         keeps_bytes: impl FnOnce() -> bool,
         whole: impl FnOnce() -> Whole,
     ) -> Result<()> {
-        if self.is_unapplied(piece.extent) {
-            let whole = (piece.len() == self.shape.extent_size).then(whole);
-            self.wait_until_applied(piece.extent, whole).await?;
+        if self.extents.is_unapplied(piece.extent) {
+            let whole = (piece.len() == self.store.shape.extent_size).then(whole);
+            self.extents.wait_until_applied(piece.extent, whole).await?;
         }
-        if self.is_undecided(piece) && keeps_bytes() {
-            self.decide(piece, op).await?;
+        if self.store.is_undecided(piece) && keeps_bytes() {
+            self.upkeep.decide(piece, op).await?;
         }
         Ok(())
     }
@@ -102,15 +105,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Claims a piece for any change: room in the journal, then the lock of the extent, exclusive.
     pub(super) async fn claim(&self, piece: &Piece) -> Result<PieceClaim<'_>> {
         let room = self.room_for(piece).await?;
-        let guard = self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await;
+        let guard = self.locks.exclusive(piece.extent).await;
         Ok(PieceClaim { guard, room })
     }
 
     /// Claims a piece for a write, as [`Core::claim_to_write`], if room and lock are free.
     #[inline]
     pub(super) fn try_claim_to_write(&self, piece: &Piece) -> Option<PieceClaim<'_>> {
-        let room = self.try_reserve(self.most_records(piece))?;
-        let guard = self.locks.try_lock(Self::lock_number(piece.extent), self.mode_to_write(piece))?;
+        let room = self.durable.journal.try_reserve(&self.store, self.store.most_records(piece))?;
+        let guard = self.locks.try_lock(piece.extent, self.mode_to_write(piece))?;
         Some(PieceClaim { guard, room })
     }
 
@@ -123,30 +126,30 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Reserves room in the journal. A change without room waits for a commit, so the caller holds no lock.
     async fn room_for(&self, piece: &Piece) -> Result<Reservation<'_>> {
-        let records = self.most_records(piece);
-        match self.try_reserve(records) {
+        let records = self.store.most_records(piece);
+        match self.durable.journal.try_reserve(&self.store, records) {
             Some(room) => Ok(room),
-            None => self.reserve(records).await,
+            None => self.durable.reserve(records).await,
         }
     }
 
     /// Locks the extent in the mode that a write needs.
     async fn lock_to_write(&self, piece: &Piece) -> LockGuard {
-        let lock = Self::lock_number(piece.extent);
         let mode = self.mode_to_write(piece);
-        let guard = self.locks.lock(lock, mode).await;
+        let guard = self.locks.lock(piece.extent, mode).await;
         // Meanwhile the extent may have entered the memory cache or lost its home.
         if mode == Mode::Exclusive || self.mode_to_write(piece) == Mode::Shared {
             return guard;
         }
         drop(guard);
-        self.locks.lock(lock, Mode::Exclusive).await
+        self.locks.exclusive(piece.extent).await
     }
 
     #[inline]
     fn mode_to_write(&self, piece: &Piece) -> Mode {
-        let entry = self.state.borrow().map.get(piece.extent);
-        let shared = self.changes_no_map(piece, &entry) && !self.guests.cache.borrow().contains(piece.extent);
+        let entry = self.store.state.borrow().map.get(piece.extent);
+        let shared =
+            self.store.changes_no_map(piece, &entry) && !self.guests.cache.borrow().contains(piece.extent);
         if shared { Mode::Shared } else { Mode::Exclusive }
     }
 }
@@ -160,13 +163,13 @@ impl<'a> PieceClaim<'a> {
 
     /// True if the room suffices for a change of the piece as the piece is under the lock.
     pub fn suffices<R: Runtime, D: Device>(&self, core: &Core<R, D>, piece: &Piece) -> bool {
-        core.most_records(piece) <= self.room.records()
+        core.store.most_records(piece) <= self.room.records()
     }
 
     /// Exchanges the lock for an exclusive lock. The extent may change in between.
     pub async fn exclusive<R: Runtime, D: Device>(self, core: &Core<R, D>, piece: &Piece) -> PieceClaim<'a> {
         drop(self.guard);
-        let guard = core.locks.lock(Core::<R, D>::lock_number(piece.extent), Mode::Exclusive).await;
+        let guard = core.locks.exclusive(piece.extent).await;
         PieceClaim { guard, ..self }
     }
 
@@ -175,7 +178,7 @@ impl<'a> PieceClaim<'a> {
     #[inline]
     pub fn begin<R: Runtime, D: Device>(self, core: &'a Core<R, D>, piece: &Piece) -> Ticket<'a> {
         let mark = core.guests.mark_change(piece);
-        core.state.borrow_mut().disturb(piece.extent);
+        core.store.state.borrow_mut().disturb(piece.extent);
         Ticket { _mark: mark, guard: self.guard, _room: self.room }
     }
 }

@@ -13,14 +13,14 @@
 
 use super::ticket::Ticket;
 use crate::copies::{Allocated, Timing, Updated, lost};
-use crate::core::Core;
+use crate::core::{Core, Store};
 use crate::devices::Deadline;
 use crate::epochs::Whole;
 use crate::map::Arrival;
 use crate::planted::{Bug, planted};
 use crate::shape::Piece;
 use crate::{Durability, ErrorKind, Result};
-use braid_base::{BlockId, Bytes, DeviceId, Op};
+use braid_base::{Bytes, DeviceId, Op};
 use braid_format::SlotNumber;
 use braid_format::map_page::Entry;
 use braid_policy::{ByteRange, Direction, Occasion, Origin, WriteTarget};
@@ -42,26 +42,26 @@ struct Placed {
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Writes `from` at `offset`.
     pub async fn write(self: &Rc<Self>, offset: Bytes, from: &Buf, durability: Durability) -> Result<()> {
-        self.shape.check_range(offset, from.len())?;
-        self.refuse_degraded()?;
+        self.store.shape.check_range(offset, from.len())?;
+        self.extents.refuse_degraded()?;
         if from.is_empty() {
-        } else if from.len() > self.longest_change() {
+        } else if from.len() > self.extents.longest_change() {
             Box::pin(self.write_parts(offset, from)).await?;
         } else {
             self.write_change(offset, from).await?;
         }
         // A device may have failed meanwhile.
-        self.refuse_degraded()?;
+        self.extents.refuse_degraded()?;
         match durability {
             Durability::Volatile => Ok(()),
             Durability::Fua if planted(Bug::FuaIgnored) => Ok(()),
-            Durability::Fua => self.flush_for_guest().await,
+            Durability::Fua => self.durable.flush_for_guest().await,
         }
     }
 
     /// Writes a range that is too long for one change of an epoch, one change after the other.
     async fn write_parts(self: &Rc<Self>, offset: Bytes, from: &Buf) -> Result<()> {
-        let (most, mut at) = (self.longest_change(), Bytes::ZERO);
+        let (most, mut at) = (self.extents.longest_change(), Bytes::ZERO);
         while at < from.len() {
             let end = from.len().min(at + most);
             self.write_change(offset + at, &from.slice(at..end)).await?;
@@ -74,13 +74,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
     #[inline]
     async fn write_change(self: &Rc<Self>, offset: Bytes, from: &Buf) -> Result<()> {
         loop {
-            let change = self.admit_change(from.len()).await;
+            let change = self.extents.admit_change(from.len()).await;
             let were_kept = change.is_some();
             let written = self.write_now(offset, from).await;
             drop(change);
             let Err(error) = written else { return Ok(()) };
             let is_full = error.kind() == ErrorKind::NoSpace;
-            if !(is_full && were_kept && Box::pin(self.wait_for_room_in_image()).await) {
+            if !(is_full && were_kept && Box::pin(self.extents.wait_for_room_in_image()).await) {
                 return Err(error);
             }
         }
@@ -89,8 +89,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     #[inline]
     async fn write_now(self: &Rc<Self>, offset: Bytes, from: &Buf) -> Result<()> {
         let request = ByteRange::new(offset, from.len());
-        if self.shape.is_one_piece(offset, from.len()) {
-            let piece = self.shape.one_piece(offset, from.len());
+        if self.store.shape.is_one_piece(offset, from.len()) {
+            let piece = self.store.shape.one_piece(offset, from.len());
             self.write_piece(&piece, request, from).await
         } else {
             Box::pin(self.write_pieces(request, from)).await
@@ -98,8 +98,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     async fn write_pieces(self: &Rc<Self>, request: ByteRange, from: &Buf) -> Result<()> {
-        let all = self.shape.pieces(request.start, from.len()).map(async |piece| {
-            let start = self.shape.extent_size * u64::from(piece.extent.0) + piece.range.start;
+        let all = self.store.shape.pieces(request.start, from.len()).map(async |piece| {
+            let start = self.store.shape.extent_size * u64::from(piece.extent.0) + piece.range.start;
             let part = from.slice(start - request.start..start - request.start + piece.len());
             self.write_piece(&piece, request, &part).await
         });
@@ -116,9 +116,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
             None => Box::pin(self.claim_to_write(piece)).await?,
         };
         let mut placed = self.place(piece, request, claim.mode());
-        if claim.mode() == Mode::Shared && self.makes_extras(piece, &placed) {
+        if claim.mode() == Mode::Shared && self.store.makes_extras(piece, &placed) {
             claim = Box::pin(claim.exclusive(self, piece)).await;
-            placed = self.still_placed(piece, placed);
+            placed = self.store.still_placed(piece, placed);
         }
         let ticket = claim.begin(self, piece);
         if self.is_plain(piece, from, &placed) {
@@ -137,12 +137,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
         entry: Entry,
         ticket: &Ticket<'_>,
     ) -> Result<()> {
-        let (member, start) = self.locate(entry.home);
+        let (member, start) = self.store.locate(entry.home);
         let at = start + piece.range.start;
-        let _noted = self.begin_disk_write(member.id, at, from.len(), Some(from)).await;
-        let start = self.confirm_before_write().await?;
-        let attempt = self.begin_at(start, member, Direction::Write, at, from.len(), Origin::Guest);
-        let written = self.end(&attempt, member.write(at, from, Deadline::Only).await);
+        let _noted = self.durable.begin_disk_write(member.id, at, from.len(), Some(from)).await;
+        let start = self.durable.confirm_before_write().await?;
+        let attempt = self.durable.begin_at(start, member, Direction::Write, at, from.len(), Origin::Guest);
+        let written = self.durable.end(&attempt, member.write(at, from, Deadline::Only).await);
         let written = written.map(|()| self.make_valid(piece, entry));
         self.update_cache(piece, from, ticket.guard.mode(), &written);
         written
@@ -176,12 +176,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let _turn = self.turn_to_write(piece, mode).await;
             // Nothing waits between the next two calls: dirty blocks stay dirty, and clean blocks get an
             // intent.
-            self.state.borrow_mut().keep_dirty(self.shape.blocks_in(piece).map(|(block, _)| block));
+            self.store
+                .state
+                .borrow_mut()
+                .keep_dirty(self.store.shape.blocks_in(piece).map(|(block, _)| block));
             // A write-back in flight may reach the home after this write. Another write-back waits for the
             // turn.
             let was_only = guard.is_only();
             let is_only = || was_only && guard.is_only() || planted(Bug::PastDropsBesideOthers);
-            match self.begin_differing(piece).await {
+            match self.extents.begin_differing(piece).await {
                 Ok(span) => (self.write_further(piece, from, placed, is_only).await, span),
                 Err(error) => (Err(error), None),
             }
@@ -189,45 +192,28 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let are_all_written = matches!(result, Ok(Updated::All));
         let mut result = result.map(drop);
         self.update_cache(piece, from, mode, &result);
-        if !are_all_written && self.state.borrow().map.has_extras(piece.extent) {
+        if !are_all_written && self.store.state.borrow().map.has_extras(piece.extent) {
             // Other holders of the shared lock may still read the extra copies. Reads that begin after this
             // write must not.
             let _guard = match mode {
                 Mode::Exclusive => guard,
                 Mode::Shared => {
                     drop(guard);
-                    self.locks.lock(Self::lock_number(piece.extent), Mode::Exclusive).await
+                    self.locks.exclusive(piece.extent).await
                 }
             };
-            self.drop_clean_extras(piece);
+            self.store.drop_clean_extras(&self.policy, piece);
             self.guests.cache.borrow_mut().remove(piece.extent);
             if result.is_ok() {
                 // A write to another part of the block may have made an extra copy dirty that missed this
                 // write. The dirty copy hides the home, so this write goes to the dirty copy, too.
-                result = self.update_extras(piece, from).await.map(drop);
+                result = self.extents.update_extras(piece, from).await.map(drop);
             }
         } else {
             drop(guard);
         }
-        self.end_differing(span);
+        self.extents.end_differing(span);
         result
-    }
-
-    /// True if a write changes only valid bytes, aligned for the devices.
-    #[inline]
-    pub(super) fn changes_no_map(&self, piece: &Piece, entry: &Entry) -> bool {
-        if entry.home == SlotNumber::NONE || entry.home == SlotNumber::LOST {
-            return false;
-        }
-        let edges = self.shape.parts_touched(&piece.range) & !self.shape.parts_covered(&piece.range);
-        let state = self.state.borrow();
-        let is_aligned = |slot: SlotNumber| {
-            let device = state.space.locate(slot).expect("the map names slots that exist").device;
-            let align = self.member(device).alignment;
-            piece.range.start.is_aligned(align) && piece.range.end.is_aligned(align)
-        };
-        let second = entry.second == SlotNumber::NONE || is_aligned(entry.second);
-        edges & !entry.valid == 0 && second && is_aligned(entry.home)
     }
 
     /// True if a write is one request to one device, directly from its buffer, with no other copy and no
@@ -235,21 +221,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
     #[inline]
     fn is_plain(&self, piece: &Piece, from: &Buf, Placed { entry, target, .. }: &Placed) -> bool {
         let to_home = matches!(target, WriteTarget::Home | WriteTarget::HomeAlone);
-        let only = entry.second == SlotNumber::NONE && !self.state.borrow().map.has_extras(piece.extent);
+        let only =
+            entry.second == SlotNumber::NONE && !self.store.state.borrow().map.has_extras(piece.extent);
         let counts = || {
-            let member = self.locate(entry.home).0;
+            let member = self.store.locate(entry.home).0;
             // One copy of two required copies: the device may have failed since.
-            (self.shape.copies == 1 || member.is_current()) && member.can_use(from)
+            (self.store.shape.copies == 1 || member.is_current()) && member.can_use(from)
         };
-        to_home && only && self.active_epochs().is_none() && self.changes_no_map(piece, entry) && counts()
-    }
-
-    /// True if a write makes new copies. A new copy needs the exclusive lock, because the copy would hide
-    /// bytes that other holders of a shared lock write to the home.
-    #[inline]
-    fn makes_extras(&self, piece: &Piece, placed: &Placed) -> bool {
-        matches!(placed.target, WriteTarget::Extra(_) | WriteTarget::NewHome(_))
-            && !self.has_all_extras(piece)
+        to_home
+            && only
+            && self.extents.active_epochs().is_none()
+            && self.store.changes_no_map(piece, entry)
+            && counts()
     }
 
     /// Asks the policy for the target of a write, under a lock in this mode. For an extent without a home,
@@ -257,23 +240,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
     #[inline]
     fn place(&self, piece: &Piece, request: ByteRange, mode: Mode) -> Placed {
         let cached = mode == Mode::Exclusive && self.guests.cache.borrow().contains(piece.extent);
-        let entry = self.state.borrow().map.get(piece.extent);
+        let entry = self.store.state.borrow().map.get(piece.extent);
         if entry.home == SlotNumber::NONE {
             return Placed { entry, target: WriteTarget::Home, timing: Timing::Now, request };
         }
-        let occasion = Occasion::Write(self.shown(piece, request, cached));
-        let (target, second) = self.with_policy(|policy, view| {
+        let occasion = Occasion::Write(self.store.shape.shown(piece, request, cached));
+        let (target, second) = self.extents.with_policy(|policy, view| {
             let placement = policy.place(&occasion, view);
             (placement.write_target(), placement.second)
         });
-        Placed { entry, target: self.enough(target), timing: Timing::of(second), request }
-    }
-
-    /// The placement after an exchange of locks, in which the extent may have changed.
-    fn still_placed(&self, piece: &Piece, placed: Placed) -> Placed {
-        let entry = self.state.borrow().map.get(piece.extent);
-        let target = if entry.home == SlotNumber::NONE { WriteTarget::Home } else { placed.target };
-        Placed { entry, target, ..placed }
+        Placed { entry, target: self.store.shape.enough(target), timing: Timing::of(second), request }
     }
 
     /// Makes writes that share the extent's lock take turns if they overlap in a sector. Writes that only
@@ -282,17 +258,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if mode == Mode::Exclusive {
             return None;
         }
-        let first = self.extra_sector(piece, piece.range.start);
-        let last = self.extra_sector(piece, piece.range.end - Bytes(1));
+        let first = self.store.extra_sector(piece, piece.range.start);
+        let last = self.store.extra_sector(piece, piece.range.end - Bytes(1));
         let sectors = piece.range.start.align_down(first)..piece.range.end.align_up(last);
         Some(self.guests.ranges.lock(piece.extent.0, sectors).await)
-    }
-
-    /// Returns the sector size of the device with the extra copy of the block at `at`. Required copies do not
-    /// count: a shared lock implies aligned writes for their devices.
-    fn extra_sector(&self, piece: &Piece, at: Bytes) -> Bytes {
-        let extra = self.state.borrow().extras.get(self.shape.block_of(piece.extent, at));
-        extra.map_or(Bytes(1), |extra| self.locate(extra.slot).0.alignment)
     }
 
     /// Writes to the target chosen by the policy.
@@ -303,8 +272,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Placed { entry, target, timing, request }: Placed,
         is_only: impl Fn() -> bool,
     ) -> Result<Updated> {
-        if entry.partly_lost && self.shape.lost_edges(piece, entry.valid) {
-            return Err(lost(&self.shape, piece.extent));
+        if entry.partly_lost && self.store.shape.lost_edges(piece, entry.valid) {
+            return Err(lost(&self.store.shape, piece.extent));
         }
         // Blocks of a lost part become valid only together with the whole part.
         let target = if entry.partly_lost { WriteTarget::Home } else { target };
@@ -317,7 +286,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 Some(updated) => Ok(updated),
                 None => self.write_home(piece, from, entry, timing).await,
             },
-            WriteTarget::Extra(device) => match self.write_extra(piece, from, device).await? {
+            WriteTarget::Extra(device) => match self.extents.write_extra(piece, from, device).await? {
                 true => Ok(Updated::All),
                 false => self.write_home(piece, from, entry, timing).await,
             },
@@ -327,28 +296,28 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Writes to an extent for the first time, or for the first time since a discard. Allocates the required
     /// copies, and writes the required copies or an extra copy.
     async fn write_new(self: &Rc<Self>, piece: &Piece, request: ByteRange, from: &Buf) -> Result<Updated> {
-        let (mut full, mut tries) = (None, self.devices.iter().count());
+        let (mut full, mut tries) = (None, self.store.devices.iter().count());
         loop {
-            let allocated = self.allocate(piece.extent, Some((piece, request))).await;
+            let allocated = self.extents.allocate(piece.extent, Some((piece, request))).await;
             // If no other place is left, the error is the full device.
             let Allocated { entry, target, second } =
                 allocated.map_err(|error| full.take().unwrap_or(error))?;
-            let was_lost = self.state.borrow().map.get(piece.extent).home == SlotNumber::LOST;
-            let entry = Entry { partly_lost: was_lost && !self.shape.is_all_of(piece), ..entry };
+            let was_lost = self.store.state.borrow().map.get(piece.extent).home == SlotNumber::LOST;
+            let entry = Entry { partly_lost: was_lost && !self.store.shape.is_all_of(piece), ..entry };
             if let WriteTarget::Extra(device) = target
                 && !was_lost
             {
                 // While nothing is valid there, the home reads as zeros, as the extent did.
-                self.state.borrow_mut().set_extent(piece.extent, entry);
-                return match self.write_extra(piece, from, device).await? {
+                self.store.state.borrow_mut().set_extent(piece.extent, entry);
+                return match self.extents.write_extra(piece, from, device).await? {
                     true => Ok(Updated::All),
                     false => self.write_home(piece, from, entry, Timing::Now).await,
                 };
             }
             let result = self.write_home(piece, from, entry, Timing::of(second)).await;
             let Err(error) = result else { return result };
-            self.release(&entry);
-            if tries == 0 || !self.leave_full(entry.home, &error) {
+            self.store.release(&entry);
+            if tries == 0 || !self.extents.leave_full(entry.home, &error) {
                 return Err(error);
             }
             tries -= 1;
@@ -371,7 +340,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         timing: Timing,
     ) -> Result<Updated> {
         let written = self.write_required_copies(piece, from, entry, timing).await?;
-        let updated = self.update_extras(piece, from).await?;
+        let updated = self.extents.update_extras(piece, from).await?;
         self.make_valid(piece, written);
         Ok(updated)
     }
@@ -388,15 +357,15 @@ impl<R: Runtime, D: Device> Core<R, D> {
         is_only: impl Fn() -> bool,
     ) -> Result<Updated> {
         if planted(Bug::PastDropsBeforeHome) {
-            self.drop_covered_extras(piece);
+            self.store.drop_covered_extras(&self.policy, piece);
         }
         let written = self.write_required_copies(piece, from, entry, timing).await?;
         // Before anything waits: a commit in between could record no copy with the bytes.
         self.make_valid(piece, written);
         if is_only() {
-            self.drop_covered_extras(piece);
+            self.store.drop_covered_extras(&self.policy, piece);
         }
-        self.update_extras(piece, from).await
+        self.extents.update_extras(piece, from).await
     }
 
     async fn write_required_copies(
@@ -408,27 +377,27 @@ impl<R: Runtime, D: Device> Core<R, D> {
     ) -> Result<Entry> {
         // An epoch must also bring changes of extents with one copy.
         let lacking = match entry.second {
-            SlotNumber::NONE => self.begin_image_change(piece).await?,
+            SlotNumber::NONE => self.extents.begin_image_change(piece).await?,
             _ => None,
         };
-        let written = self.write_required(piece, entry, Some(from), Origin::Guest, timing).await;
-        self.end_differing(lacking);
+        let written = self.upkeep.write_required(piece, entry, Some(from), Origin::Guest, timing).await;
+        self.extents.end_differing(lacking);
         written
     }
 
     /// Marks the parts touched by a piece as valid, after the write to the required copies.
     pub(super) fn make_valid(&self, piece: &Piece, entry: Entry) {
-        let mut state = self.state.borrow_mut();
+        let mut state = self.store.state.borrow_mut();
         // Other tasks with the shared lock may have made parts valid since `entry` was read, or exchanged the
         // copies.
         let now = state.map.get(piece.extent);
-        let valid = entry.valid | now.valid | self.shape.parts_touched(&piece.range);
+        let valid = entry.valid | now.valid | self.store.shape.parts_touched(&piece.range);
         let known = now.home != SlotNumber::NONE && now.home != SlotNumber::LOST;
         if !known {
-            self.note_new(&entry);
+            self.upkeep.moves.note_new(&self.store, &entry);
         }
         let entry = if known { now } else { entry };
-        let partly_lost = entry.partly_lost && !self.shape.are_all_parts(piece.extent, valid);
+        let partly_lost = entry.partly_lost && !self.store.shape.are_all_parts(piece.extent, valid);
         state.set_extent(piece.extent, Entry { valid, partly_lost, ..entry });
     }
 
@@ -440,7 +409,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         from: &Buf,
         target: DeviceId,
     ) -> Result<Option<Updated>> {
-        if self.state.borrow().map.get(piece.extent).second != SlotNumber::NONE {
+        if self.store.state.borrow().map.get(piece.extent).second != SlotNumber::NONE {
             return Ok(None);
         }
         let whole = {
@@ -449,24 +418,67 @@ impl<R: Runtime, D: Device> Core<R, D> {
             buf.copy_from(piece.range.start, from);
             buf.clone()
         };
-        let taken = self.state.borrow_mut().take_for(piece.extent, target, Arrival::Moved);
+        let taken = self.store.state.borrow_mut().take_for(piece.extent, target, Arrival::Moved);
         let Some(slot) = taken else { return Ok(None) };
-        let all = Bytes::ZERO..self.shape.extent_size;
+        let all = Bytes::ZERO..self.store.shape.extent_size;
         let written = async {
-            self.write_slot(slot, &all, Some(&whole), self.shape.all_parts(), Origin::Guest).await?;
-            self.update_extras(piece, from).await
+            self.extents
+                .write_slot(slot, &all, Some(&whole), self.store.shape.all_parts(), Origin::Guest)
+                .await?;
+            self.extents.update_extras(piece, from).await
         };
-        let updated = written.await.inspect_err(|_| self.state.borrow_mut().release(slot))?;
-        let mut state = self.state.borrow_mut();
+        let updated = written.await.inspect_err(|_| self.store.state.borrow_mut().release(slot))?;
+        let mut state = self.store.state.borrow_mut();
         let before = state.map.get(piece.extent);
-        state.set_extent(piece.extent, Entry { home: slot, valid: self.shape.all_parts(), ..before });
+        state.set_extent(piece.extent, Entry { home: slot, valid: self.store.shape.all_parts(), ..before });
         state.retire(before.home);
         drop(state);
-        let mut background = self.background.borrow_mut();
+        let mut background = self.durable.background.borrow_mut();
         background.migrations += 1;
         background.migrations_from_memory += 1;
-        background.migrated_bytes += self.shape.extent_size.0;
+        background.migrated_bytes += self.store.shape.extent_size.0;
         Ok(Some(updated))
+    }
+}
+
+impl<D: Device> Store<D> {
+    /// True if a write changes only valid bytes, aligned for the devices.
+    #[inline]
+    pub(super) fn changes_no_map(&self, piece: &Piece, entry: &Entry) -> bool {
+        if entry.home == SlotNumber::NONE || entry.home == SlotNumber::LOST {
+            return false;
+        }
+        let edges = self.shape.parts_touched(&piece.range) & !self.shape.parts_covered(&piece.range);
+        let state = self.state.borrow();
+        let is_aligned = |slot: SlotNumber| {
+            let device = state.space.locate(slot).expect("the map names slots that exist").device;
+            let align = self.member(device).alignment;
+            piece.range.start.is_aligned(align) && piece.range.end.is_aligned(align)
+        };
+        let second = entry.second == SlotNumber::NONE || is_aligned(entry.second);
+        edges & !entry.valid == 0 && second && is_aligned(entry.home)
+    }
+
+    /// True if a write makes new copies. A new copy needs the exclusive lock, because the copy would hide
+    /// bytes that other holders of a shared lock write to the home.
+    #[inline]
+    fn makes_extras(&self, piece: &Piece, placed: &Placed) -> bool {
+        matches!(placed.target, WriteTarget::Extra(_) | WriteTarget::NewHome(_))
+            && !self.has_all_extras(piece)
+    }
+
+    /// The placement after an exchange of locks, in which the extent may have changed.
+    fn still_placed(&self, piece: &Piece, placed: Placed) -> Placed {
+        let entry = self.state.borrow().map.get(piece.extent);
+        let target = if entry.home == SlotNumber::NONE { WriteTarget::Home } else { placed.target };
+        Placed { entry, target, ..placed }
+    }
+
+    /// Returns the sector size of the device with the extra copy of the block at `at`. Required copies do not
+    /// count: a shared lock implies aligned writes for their devices.
+    fn extra_sector(&self, piece: &Piece, at: Bytes) -> Bytes {
+        let extra = self.state.borrow().extras.get(self.shape.block_of(piece.extent, at));
+        extra.map_or(Bytes(1), |extra| self.locate(extra.slot).0.alignment)
     }
 
     /// True if every block touched by a piece has an extra copy.
@@ -474,16 +486,5 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let state = self.state.borrow();
         state.map.has_extras(piece.extent)
             && self.shape.blocks_in(piece).all(|(block, _)| state.extras.get(block).is_some())
-    }
-
-    /// Drops clean extra copies after a write that failed, or that did not reach all copies: they may differ
-    /// from the required copies. The caller holds the extent's lock, exclusive.
-    pub fn drop_clean_extras(&self, piece: &Piece) {
-        let blocks: Vec<BlockId> = self.shape.blocks_in(piece).map(|(block, _)| block).collect();
-        for block in blocks {
-            if self.state.borrow().extras.get(block).is_some_and(|e| !e.dirty) {
-                self.drop_extra(block);
-            }
-        }
     }
 }

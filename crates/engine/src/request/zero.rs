@@ -6,8 +6,9 @@
 //! discard is passed on to the disk.
 
 use crate::copies::Timing;
-use crate::core::Core;
+use crate::core::{Core, Store};
 use crate::epochs::Whole;
+use crate::journal::Journal;
 use crate::shape::Piece;
 use crate::{Durability, Result, Zeroing};
 use braid_base::{Bytes, Op};
@@ -30,16 +31,16 @@ impl<R: Runtime, D: Device> Core<R, D> {
         zeroing: Zeroing,
         durability: Durability,
     ) -> Result<()> {
-        self.shape.check_range(offset, len)?;
-        self.refuse_degraded()?;
+        self.store.shape.check_range(offset, len)?;
+        self.extents.refuse_degraded()?;
         // One extent after the other: a discard of a whole disk must not keep guests from their extents.
-        for (i, piece) in self.shape.pieces(offset, len).enumerate() {
+        for (i, piece) in self.store.shape.pieces(offset, len).enumerate() {
             let all = self.up_to_extent_end(piece.clone());
             if !self.is_settled(&piece) {
-                let keeps_bytes = || self.has_edges(&all);
+                let keeps_bytes = || self.store.has_edges(&all);
                 Box::pin(self.wait_until_settled(&piece, Op::Discard, keeps_bytes, || Whole::Zeros)).await?;
             }
-            for part in self.parts_to_zero(all) {
+            for part in self.durable.journal.parts_to_zero(&self.store, all) {
                 self.zero_piece(part, zeroing).await?;
             }
             // Unallocated extents cost so little that a discard of TiBs would never let other tasks of the
@@ -49,36 +50,38 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
         }
         // A device may have failed meanwhile.
-        self.refuse_degraded()?;
+        self.extents.refuse_degraded()?;
         match durability {
             Durability::Volatile => Ok(()),
-            Durability::Fua => self.flush_for_guest().await,
+            Durability::Fua => self.durable.flush_for_guest().await,
         }
     }
 
     /// Extends a piece that ends with the volume to the end of its extent: the last part is zeroed whole, and
     /// the extent becomes free. On a disk with all addresses, the bytes behind the end are left alone.
     fn up_to_extent_end(&self, piece: Piece) -> Piece {
-        let ends = self.shape.bytes_of(piece.extent).start + piece.range.end == self.shape.volume_size;
-        if !ends || self.epochs.is_some() || self.state.borrow().map.is_of_adopted() {
+        let ends =
+            self.store.shape.bytes_of(piece.extent).start + piece.range.end == self.store.shape.volume_size;
+        if !ends || self.extents.epochs.is_some() || self.store.state.borrow().map.is_of_adopted() {
             return piece;
         }
-        Piece { extent: piece.extent, range: piece.range.start..self.shape.extent_size }
+        Piece { extent: piece.extent, range: piece.range.start..self.store.shape.extent_size }
     }
 
     /// Frees the last extent after the end of the volume, which is about to grow. Bytes there may be valid:
     /// a write up to the end of the volume counts as a write up to the end of the extent.
     pub async fn zero_after_end(self: &Rc<Self>) -> Result<()> {
-        let (size, extent_size) = (self.shape.volume_size, self.shape.extent_size);
+        let (size, extent_size) = (self.store.shape.volume_size, self.store.shape.extent_size);
         if size.is_aligned(extent_size) {
             return Ok(());
         }
-        let after = Piece { extent: self.shape.extent_of(size), range: size % extent_size..extent_size };
-        if self.is_any_lost(&self.state.borrow().map.get(after.extent)) {
+        let after =
+            Piece { extent: self.store.shape.extent_of(size), range: size % extent_size..extent_size };
+        if self.store.state.borrow().map.get(after.extent).is_any_lost() {
             // What is lost stays lost in the grown volume.
             return Ok(());
         }
-        for part in self.parts_to_zero(after) {
+        for part in self.durable.journal.parts_to_zero(&self.store, after) {
             self.zero_piece(part, Zeroing::MayDiscard).await?;
         }
         Ok(())
@@ -87,18 +90,18 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Frees a range. Discarded bytes read as zeros; on an adopted disk, they read as the disk reads
     /// discarded blocks.
     pub async fn discard(self: &Rc<Self>, offset: Bytes, len: Bytes) -> Result<()> {
-        if !self.state.borrow().map.is_of_adopted() {
+        if !self.store.state.borrow().map.is_of_adopted() {
             return self.zero(offset, len, Zeroing::MayDiscard, Durability::Volatile).await;
         }
-        self.shape.check_range(offset, len)?;
-        self.refuse_degraded()?;
+        self.store.shape.check_range(offset, len)?;
+        self.extents.refuse_degraded()?;
         // Only whole blocks are discarded: fractions of blocks keep their bytes.
-        let block = self.shape.block_size;
+        let block = self.store.shape.block_size;
         let end = offset + len;
-        let end = if end == self.shape.volume_size { end } else { end.align_down(block) };
+        let end = if end == self.store.shape.volume_size { end } else { end.align_down(block) };
         let start = offset.align_up(block).min(end);
-        for piece in self.shape.pieces(start, end - start) {
-            for part in self.parts_to_zero(piece) {
+        for piece in self.store.shape.pieces(start, end - start) {
+            for part in self.durable.journal.parts_to_zero(&self.store, piece) {
                 self.discard_piece(&part).await?;
             }
         }
@@ -108,107 +111,78 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Drops the extra copies of a piece, dirty copies included, and sends a discard to the disk.
     async fn discard_piece(self: &Rc<Self>, piece: &Piece) -> Result<()> {
         let _ticket = self.claim(piece).await?.begin(self, piece);
-        let differing = self.begin_differing(piece).await?;
+        let differing = self.extents.begin_differing(piece).await?;
         self.guests.cache.borrow_mut().remove(piece.extent);
-        self.drop_covered_extras(piece);
-        let home = self.state.borrow().map.get(piece.extent).home;
-        let (member, start) = self.locate(home);
+        self.store.drop_covered_extras(&self.policy, piece);
+        let home = self.store.state.borrow().map.get(piece.extent).home;
+        let (member, start) = self.store.locate(home);
         let at = start + piece.range.start;
-        let _noted = self.begin_disk_write(member.id, at, piece.len(), None).await;
-        self.confirm_before_write().await?;
+        let _noted = self.durable.begin_disk_write(member.id, at, piece.len(), None).await;
+        self.durable.confirm_before_write().await?;
         if let Err(error) = member.discard(at, piece.len()).await {
             // A discard is only a hint: on a failure, the disk keeps its bytes.
             let text = format!("discard of {} at byte {}: {error}", piece.len(), at.0);
             member.stats.borrow_mut().last_error = Some(text);
         }
         member.note_write();
-        self.end_differing(differing);
+        self.extents.end_differing(differing);
         Ok(())
     }
 
-    /// Cuts a piece so that the records of each cut fit into the journal: each block may have a dirty extra
-    /// copy. If the map keeps validity in parts, cuts lie between parts.
-    fn parts_to_zero(&self, piece: Piece) -> impl Iterator<Item = Piece> {
-        let blocks = self.journal.most_pending() as u64 / 2;
-        let step =
-            (self.shape.block_size * blocks).align_down(self.shape.part_size).max(self.shape.part_size);
-        // A lost extent needs one record in all.
-        let step = if self.most_records(&piece) == 1 { self.shape.extent_size } else { step };
-        let mut at = piece.range.start;
-        std::iter::from_fn(move || {
-            let end = (at.align_down(self.shape.part_size) + step).min(piece.range.end);
-            let part = Piece { extent: piece.extent, range: at..end };
-            at = end;
-            (part.range.start < part.range.end).then_some(part)
-        })
-    }
-
     async fn zero_piece(self: &Rc<Self>, piece: Piece, zeroing: Zeroing) -> Result<()> {
-        if zeroing == Zeroing::MayDiscard && self.is_hole(&piece) {
+        if zeroing == Zeroing::MayDiscard && self.store.is_hole(&piece) {
             return Ok(());
         }
-        let change = self.admit_change(piece.len()).await;
+        let change = self.extents.admit_change(piece.len()).await;
         let claim = self.claim(&piece).await?;
         if !claim.suffices(self, &piece) {
             // Meanwhile a guest has written to a lost extent, which may now have extra copies.
             drop((claim, change));
-            for part in self.parts_to_zero(piece) {
+            for part in self.durable.journal.parts_to_zero(&self.store, piece) {
                 Box::pin(self.zero_piece(part, zeroing)).await?;
             }
             return Ok(());
         }
         let _ticket = claim.begin(self, &piece);
-        let differing = if self.has_edges(&piece) { self.begin_differing(&piece).await? } else { None };
-        let (result, lacking) = match self.begin_image_change(&piece).await {
+        let differing =
+            if self.store.has_edges(&piece) { self.extents.begin_differing(&piece).await? } else { None };
+        let (result, lacking) = match self.extents.begin_image_change(&piece).await {
             Ok(span) => (self.zero_locked(&piece, zeroing).await, span),
             Err(error) => (Err(error), None),
         };
         if result.is_err() {
             // The bytes on the devices are now unknown; the next read must ask the devices.
             self.guests.cache.borrow_mut().remove(piece.extent);
-            self.drop_clean_extras(&piece);
+            self.store.drop_clean_extras(&self.policy, &piece);
         }
-        self.end_differing(differing);
-        self.end_differing(lacking);
+        self.extents.end_differing(differing);
+        self.extents.end_differing(lacking);
         result
     }
 
-    /// True if some bytes of a piece are written with zeros.
-    fn has_edges(&self, piece: &Piece) -> bool {
-        self.shape.parts_touched(&piece.range) != self.parts_freed(piece)
-    }
-
-    /// Returns the parts that become invalid by zeroing a piece.
-    fn parts_freed(&self, piece: &Piece) -> u16 {
-        let state = self.state.borrow();
-        let is_lost = self.is_any_lost(&state.map.get(piece.extent));
-        let stays_valid = state.map.is_of_adopted() || is_lost;
-        if stays_valid { 0 } else { self.shape.parts_covered(&piece.range) }
-    }
-
     async fn zero_locked(self: &Rc<Self>, piece: &Piece, zeroing: Zeroing) -> Result<()> {
-        self.zero_extra_edges(piece).await?;
-        let entry = self.state.borrow().map.get(piece.extent);
-        if self.is_any_lost(&entry) {
+        self.extents.zero_extra_edges(piece).await?;
+        let entry = self.store.state.borrow().map.get(piece.extent);
+        if entry.is_any_lost() {
             return self.zero_lost(piece, entry).await;
         }
         if entry.home == SlotNumber::NONE {
             return match zeroing {
                 Zeroing::MayDiscard => Ok(()),
                 Zeroing::KeepAllocated => {
-                    let fresh = self.allocate(piece.extent, None).await?;
-                    self.note_new(&fresh.entry);
-                    self.state.borrow_mut().set_extent(piece.extent, fresh.entry);
+                    let fresh = self.extents.allocate(piece.extent, None).await?;
+                    self.upkeep.moves.note_new(&self.store, &fresh.entry);
+                    self.store.state.borrow_mut().set_extent(piece.extent, fresh.entry);
                     Ok(())
                 }
             };
         }
-        let covered = self.parts_freed(piece);
+        let covered = self.store.parts_freed(piece);
         let entry = self.zero_edges(piece, entry, covered).await?;
         self.guests.cache.borrow_mut().zero(piece);
         // Nothing waits from here to the end.
-        self.drop_covered_extras(piece);
-        let mut state = self.state.borrow_mut();
+        self.store.drop_covered_extras(&self.policy, piece);
+        let mut state = self.store.state.borrow_mut();
         let extras_left = state.any_extra(piece.extent);
         let left = Entry { valid: entry.valid & !covered, ..entry };
         if left.valid == 0 && zeroing == Zeroing::MayDiscard && !extras_left {
@@ -222,28 +196,62 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    /// True if a discard has nothing to do, as far as the map tells without the lock.
-    fn is_hole(&self, piece: &Piece) -> bool {
-        let state = self.state.borrow();
-        state.map.get(piece.extent).home == SlotNumber::NONE
-    }
-
     /// Writes zeros to the fractions of valid parts in the range.
     async fn zero_edges(self: &Rc<Self>, piece: &Piece, mut entry: Entry, covered: u16) -> Result<Entry> {
         let range = &piece.range;
-        let inner_start = range.start.align_up(self.shape.part_size).min(range.end);
-        let inner_end = range.end.align_down(self.shape.part_size).max(inner_start);
+        let inner_start = range.start.align_up(self.store.shape.part_size).min(range.end);
+        let inner_end = range.end.align_down(self.store.shape.part_size).max(inner_start);
         let edges: [Range<Bytes>; 2] = match covered {
             0 => [range.start..inner_start, inner_start..range.end],
             _ => [range.start..inner_start, inner_end..range.end],
         };
         for edge in edges {
             // An edge lies within one part, or is the whole zeroed range.
-            if edge.start < edge.end && entry.valid & self.shape.parts_touched(&edge) != 0 {
+            if edge.start < edge.end && entry.valid & self.store.shape.parts_touched(&edge) != 0 {
                 let edge = Piece { extent: piece.extent, range: edge };
-                entry = self.write_required(&edge, entry, None, Origin::Guest, Timing::Now).await?;
+                entry = self.upkeep.write_required(&edge, entry, None, Origin::Guest, Timing::Now).await?;
             }
         }
         Ok(entry)
+    }
+}
+
+impl Journal {
+    /// Cuts a piece so that the records of each cut fit into the journal: each block may have a dirty extra
+    /// copy. If the map keeps validity in parts, cuts lie between parts.
+    fn parts_to_zero<D: Device>(&self, store: &Store<D>, piece: Piece) -> impl Iterator<Item = Piece> {
+        let blocks = self.most_pending() as u64 / 2;
+        let step =
+            (store.shape.block_size * blocks).align_down(store.shape.part_size).max(store.shape.part_size);
+        // A lost extent needs one record in all.
+        let step = if store.most_records(&piece) == 1 { store.shape.extent_size } else { step };
+        let mut at = piece.range.start;
+        std::iter::from_fn(move || {
+            let end = (at.align_down(store.shape.part_size) + step).min(piece.range.end);
+            let part = Piece { extent: piece.extent, range: at..end };
+            at = end;
+            (part.range.start < part.range.end).then_some(part)
+        })
+    }
+}
+
+impl<D: Device> Store<D> {
+    /// True if some bytes of a piece are written with zeros.
+    fn has_edges(&self, piece: &Piece) -> bool {
+        self.shape.parts_touched(&piece.range) != self.parts_freed(piece)
+    }
+
+    /// Returns the parts that become invalid by zeroing a piece.
+    fn parts_freed(&self, piece: &Piece) -> u16 {
+        let state = self.state.borrow();
+        let is_lost = state.map.get(piece.extent).is_any_lost();
+        let stays_valid = state.map.is_of_adopted() || is_lost;
+        if stays_valid { 0 } else { self.shape.parts_covered(&piece.range) }
+    }
+
+    /// True if a discard has nothing to do, as far as the map tells without the lock.
+    fn is_hole(&self, piece: &Piece) -> bool {
+        let state = self.state.borrow();
+        state.map.get(piece.extent).home == SlotNumber::NONE
     }
 }

@@ -1,7 +1,7 @@
 //! State of devices that drain, are lost and await removal, or were removed since the opening.
 
-use super::progress::Lately;
-use braid_base::{Bytes, DeviceId, ExtentId, Nanos};
+use crate::stats::Lately;
+use braid_base::{Bytes, DeviceId, Nanos};
 use braid_format::superblock::{DeviceState, Role, Superblock};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,35 +35,6 @@ pub(crate) struct Drains {
     lost: RefCell<BTreeSet<DeviceId>>,
     /// Devices with a change that the superblocks do not record yet, and their states before the change.
     changing: RefCell<BTreeMap<DeviceId, DeviceState>>,
-    /// Copies made for lost devices.
-    pub reproduced: Reproduced,
-}
-
-/// Extents with a copy made for a lost device that the map does not name durably yet, and the doubts of their
-/// spans before the copy.
-#[derive(Default)]
-pub(crate) struct Reproduced {
-    extents: RefCell<BTreeMap<ExtentId, u32>>,
-}
-
-impl Reproduced {
-    /// True if the stale ranges of an extent end without a resync.
-    pub fn contains(&self, extent: ExtentId) -> bool {
-        self.extents.borrow().contains_key(&extent)
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.extents.borrow().is_empty()
-    }
-
-    pub fn note(&self, extent: ExtentId, doubts: u32) {
-        self.extents.borrow_mut().insert(extent, doubts);
-    }
-
-    /// Takes the first extent, with the doubts.
-    pub fn take_first(&self) -> Option<(ExtentId, u32)> {
-        self.extents.borrow_mut().pop_first()
-    }
 }
 
 impl Drains {
