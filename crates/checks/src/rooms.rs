@@ -62,7 +62,7 @@ const FLOORS: &[Floors] = &[
             "region",
             "resizable",
         ],
-        // The core holds what these rooms keep, and their verbs are verbs of the core.
+        // The owners in `core` hold what these rooms keep, and verbs of these rooms are verbs of the owners.
         upwards: &[
             ("core", "adopted"),
             ("core", "copies"),

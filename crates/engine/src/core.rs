@@ -28,7 +28,8 @@ use crate::jobs::Jobs;
 use crate::request::Guests;
 use std::rc::Rc;
 
-/// A volume as its guests' requests see it: each request is a verb in `request/`.
+/// A volume as its guests' requests see it: each request is a verb in `request/`. In `life/resize.rs`, a
+/// volume reads what a smaller size would cut off.
 pub(crate) struct Core<R, D> {
     pub rt: R,
     pub store: Rc<Store<D>>,

@@ -1,4 +1,4 @@
-//! Counters of a volume and its devices: plain cells, increased by requests and read by status.
+//! Counters of a volume and its devices, increased by requests and read by status, and recent rates.
 
 use crate::Latency;
 use braid_base::{Bytes, Nanos};

@@ -1,6 +1,7 @@
 //! The volume as a block device, and `attach` without permission.
 
 use crate::machine::{Daemon, Machine, client, have, have_block_devices, run, skip};
+use crate::namespace::without_copies;
 use rustix::process::Signal;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
@@ -144,6 +145,7 @@ fn detach_retries_while_file_system_is_briefly_in_use() {
     let _daemon = machine.serve_mounted("vault");
     std::fs::write(machine.path("mnt/letter"), "dear reader").unwrap();
     let open = std::fs::File::open(machine.path("mnt/letter")).unwrap();
+    let _unused = without_copies();
     let mut detach = machine.command(&["detach", "vault"]).spawn().unwrap();
     std::thread::sleep(std::time::Duration::from_millis(300));
     drop(open);

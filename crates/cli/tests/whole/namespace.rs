@@ -7,9 +7,10 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 /// Shared by commands that need block devices without users; exclusive while a mount namespace has copies.
 static COPIES: RwLock<()> = RwLock::new(());
 
-/// A script's first command in a mount namespace: removes the copies of other tests' mounts.
+/// A script's first command in a mount namespace: removes the copies of other tests' mounts, also of other
+/// programmes of tests. The kernel prints a blank in a path as `\040`.
 pub const REMOVE_COPIES: &str = "while read -r _ _ _ _ point _; do \
-    case $point in */.tmp*) umount --lazy \"$point\";; esac; done 2>/dev/null <<MOUNTS
+    case $point in */.tmp*|*/braid*) umount --lazy \"$(printf \"$point\")\";; esac; done 2>/dev/null <<MOUNTS
 $(cat /proc/self/mountinfo)
 MOUNTS
 ";

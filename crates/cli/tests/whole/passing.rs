@@ -2,6 +2,7 @@
 //! that searches for the devices of its volume.
 
 use crate::machine::{Machine, have_block_devices, run};
+use crate::namespace::without_copies;
 use crate::replace::wait_until;
 use rustix::fs::OFlags;
 use std::fs::{File, OpenOptions};
@@ -12,7 +13,10 @@ use std::time::Duration;
 /// Detaches the volume `vault` while `held` is open, until `is_over`.
 fn detach_beside(machine: &Machine, held: File, is_over: impl FnMut() -> bool) {
     let detach = machine.command(&["detach", "vault"]);
-    let detaching = std::thread::spawn(move || run(detach));
+    let detaching = std::thread::spawn(move || {
+        let _unused = without_copies();
+        run(detach)
+    });
     wait_until("the detach", is_over);
     drop(held);
     let ended = detaching.join().unwrap();

@@ -212,6 +212,30 @@ impl Shape {
 }
 
 impl<D: Device> Store<D> {
+    /// Marks the parts touched by a piece as valid, after the write to the required copies.
+    pub fn make_valid(&self, piece: &Piece, entry: Entry) {
+        let mut state = self.state.borrow_mut();
+        // Other tasks with the shared lock may have made parts valid since `entry` was read, or exchanged the
+        // copies.
+        let now = state.map.get(piece.extent);
+        let valid = entry.valid | now.valid | self.shape.parts_touched(&piece.range);
+        let known = now.home != SlotNumber::NONE && now.home != SlotNumber::LOST;
+        if !known {
+            self.note_new(&entry);
+        }
+        let entry = if known { now } else { entry };
+        let partly_lost = entry.partly_lost && !self.shape.are_all_parts(piece.extent, valid);
+        state.set_extent(piece.extent, Entry { valid, partly_lost, ..entry });
+    }
+
+    /// Notes a new extent of the map. If its second copy is missing, [`Upkeep::complete_all`] finds the
+    /// extent from now on, not earlier.
+    pub fn note_new(&self, entry: &Entry) {
+        if self.shape.copies > 1 && entry.second == SlotNumber::NONE {
+            self.incomplete.set(true);
+        }
+    }
+
     /// Lets devices have new extents again after a full file system had stopped them. Returns false if there
     /// was no such device.
     pub fn reopen_full(&self, may: impl Fn(&Member<D>) -> bool) -> bool {

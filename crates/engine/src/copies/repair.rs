@@ -19,16 +19,16 @@ impl<R: Runtime, D: Device> Extents<R, D> {
     pub(super) fn repair_later(self: &Rc<Self>, extent: ExtentId, bad: SlotNumber, range: Range<Bytes>) {
         // With many bad places, a later read asks again.
         let Some(permit) = self.store.devices.repairs.try_acquire(1) else { return };
-        let core = self.clone();
+        let extents = self.clone();
         self.jobs.begin();
         self.rt.spawn(async move {
             // The device counts a failure, and the copy is behind. The commit flushes the source: from then
             // on the source's device may fail.
-            if core.repair(extent, bad, range).await.is_ok() {
-                let _told = core.durable.commit(Origin::Background).await;
+            if extents.repair(extent, bad, range).await.is_ok() {
+                let _told = extents.durable.commit(Origin::Background).await;
             }
             drop(permit);
-            core.jobs.end();
+            extents.jobs.end();
         });
     }
 

@@ -4,7 +4,7 @@
 //! the reply, the journal records a copy that missed the write as behind. If a read fails on one copy, the
 //! other copy answers, and the bad place is rewritten.
 
-use crate::core::{Extents, Store, Upkeep};
+use crate::core::{Extents, Store};
 use crate::devices::Deadline;
 use crate::map::Other;
 use crate::planted::{Bug, planted};
@@ -45,7 +45,7 @@ impl Timing {
     }
 }
 
-impl<R: Runtime, D: Device> Upkeep<R, D> {
+impl<R: Runtime, D: Device> Extents<R, D> {
     /// Writes a piece to the required copies; `None` stands for zeros. The caller holds the extent's
     /// exclusive lock, or the shared lock and the range's lock. Returns the new entry: a home that could not
     /// be written is now the second copy.
@@ -59,7 +59,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
     ) -> Result<Entry> {
         let &Piece { extent, ref range } = piece;
         if entry.second == SlotNumber::NONE {
-            self.extents.write_slot(entry.home, range, from, entry.valid, origin).await?;
+            self.write_slot(entry.home, range, from, entry.valid, origin).await?;
             // A new extent is in no map yet, so its device may have been excluded meanwhile.
             return match self.store.shape.copies > 1 && !self.store.locate(entry.home).0.is_current() {
                 true => Err(none_there(extent)),
@@ -68,19 +68,19 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
         }
         let span = self.store.shape.span_of(extent);
         let is_move_pending = || self.store.state.borrow().is_move_pending(extent);
-        let entry = match self.extents.active_epochs().is_some() && is_move_pending() {
-            true => self.extents.complete_move(extent, entry, origin).await?,
+        let entry = match self.active_epochs().is_some() && is_move_pending() {
+            true => self.complete_move(extent, entry, origin).await?,
             false => entry,
         };
         let both_current =
             || [entry.home, entry.second].into_iter().all(|slot| self.store.locate(slot).0.is_current());
-        let keeps_epochs = self.extents.active_epochs().is_some() && both_current();
+        let keeps_epochs = self.active_epochs().is_some() && both_current();
         // Range in whole blocks that the second copy gets later.
         let deferred = match timing {
             _ if keeps_epochs => {
                 let changed = self.store.shape.changed_by(piece, entry.valid);
-                self.extents.note_change(&changed).await?;
-                self.extents.begin_behind(span, changed.clone());
+                self.note_change(&changed).await?;
+                self.begin_behind(span, changed.clone());
                 Some(changed)
             }
             // While a move is pending, a failure of the former home's device makes the second copy current:
@@ -117,15 +117,13 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
         let slots = [entry.home, entry.second].into_iter().filter(|&slot| wanted(slot));
         let deadline = if both_current() { Deadline::Copied } else { Deadline::Only };
         let writes = slots.map(async |slot| {
-            (slot, self.extents.write_slot_by(slot, range, from, entry.valid, origin, deadline).await)
+            (slot, self.write_slot_by(slot, range, from, entry.valid, origin, deadline).await)
         });
         let mut results = join_all(writes).await;
         if later && self.store.is_second_needed(piece, &entry, &results) {
             let written = async {
-                self.extents.leave_home(&entry, &results, keeps_epochs).await?;
-                self.extents
-                    .write_slot_by(entry.second, range, from, entry.valid, origin, Deadline::Only)
-                    .await
+                self.leave_home(&entry, &results, keeps_epochs).await?;
+                self.write_slot_by(entry.second, range, from, entry.valid, origin, Deadline::Only).await
             };
             results.push((entry.second, written.await));
         }
@@ -167,8 +165,8 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
             }
             exchanged
         };
-        if later {
-            self.note_behind();
+        if later && self.store.is_awakened() {
+            self.jobs.wake();
         }
         let settled = match settled {
             Ok(settled) => settled,
@@ -190,15 +188,13 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
         if missed && both_current() && !planted(Bug::MissedWriteUnrecorded) {
             self.durable.record_behind(span).await?;
         }
-        self.extents.lose_beyond_bound(entry.second, &results, timing)?;
+        self.lose_beyond_bound(entry.second, &results, timing)?;
         // The state of a device that is not current covers its missed writes.
         self.durable.record_states().await?;
         // A device may have been excluded meanwhile; the exclusion does not know of a new extent in no map.
         self.store.settle(piece, settled, &results)
     }
-}
 
-impl<R: Runtime, D: Device> Extents<R, D> {
     /// Reads a range of an extent from a current required copy. The caller holds the extent's lock.
     pub async fn read_required(
         self: &Rc<Self>,

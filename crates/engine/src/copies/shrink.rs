@@ -14,7 +14,7 @@ use crate::copies::Mover;
 use crate::core::{InCharge, Store, Upkeep};
 use crate::planted::{Bug, planted};
 use braid_base::{BlockId, DeviceId, Nanos};
-use braid_policy::{Homes, Origin, Policy};
+use braid_policy::Origin;
 use braid_runtime::{Device, Runtime};
 use std::rc::Rc;
 
@@ -24,36 +24,15 @@ const TOGETHER: usize = 128;
 const REST: Nanos = Nanos::from_millis(100);
 
 impl<R: Runtime, D: Device> Upkeep<R, D> {
-    /// Replaces the policy; the policy learns which extra copies there are.
-    pub fn replace_policy(self: &Rc<Self>, policy: Box<dyn Policy>) {
-        self.moves.pace.lift();
-        self.policy.replace(policy);
-        self.store.state.borrow_mut().behind.end_deferring();
-        self.adopt_extras();
-        self.jobs.wake();
-    }
-
-    /// Tells a new policy about all extra copies. Copies beyond the policy's limit are dropped in the
-    /// background.
-    pub fn adopt_extras(self: &Rc<Self>) {
-        let (state, mut policy) = (self.store.state.borrow(), self.policy.borrow_mut());
-        for (block, _) in state.extras.all() {
-            let copy = state.extra(block).expect("a block in the table has an extra copy");
-            policy.extra_changed(block, None, Some(copy));
-        }
-        drop((state, policy));
-        self.shrink_beyond_room();
-    }
-
     /// Starts a task that drops extra copies until no more slots hold extra copies than the policy allows.
     pub fn shrink_beyond_room(self: &Rc<Self>) {
         let (state, policy) = (self.store.state.borrow(), self.policy.borrow());
         if state.views.iter().any(|view| state.extras.divided(view.id) > policy.extra_slots(view)) {
-            let core = self.clone();
+            let upkeep = self.clone();
             self.jobs.begin();
             self.rt.spawn(async move {
-                core.shrink_caches().await;
-                core.jobs.end();
+                upkeep.shrink_caches().await;
+                upkeep.jobs.end();
             });
         }
     }

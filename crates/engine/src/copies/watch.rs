@@ -28,7 +28,7 @@
 
 use crate::Error;
 use crate::core::Durable;
-use crate::devices::{Deadline, Devices, LARGEST_ALIGNMENT, Member, TICK, Watch, finish_abandoned, within};
+use crate::devices::{Deadline, Devices, LARGEST_ALIGNMENT, Member, TICK, Watch, finish_abandoned};
 use braid_base::{Bytes, DeviceId, ExtentId, Nanos};
 use braid_format::layout::superblock_offsets;
 use braid_format::superblock::DeviceState;
@@ -51,19 +51,20 @@ impl<D: Device> Devices<D> {
 impl<R: Runtime, D: Device> Durable<R, D> {
     /// Starts the watchdog, until [`Durable::end_watch`].
     pub fn start_watch(self: &Rc<Self>) {
-        let core = self.clone();
+        let durable = self.clone();
         self.rt.spawn(async move {
-            while core.store.devices.watch.get() == Watch::Runs {
-                let ends =
-                    core.jobs.wait_for(|| (core.store.devices.watch.get() != Watch::Runs).then_some(()));
-                core.within(TICK, ends).await;
-                core.store.devices.iter().for_each(|member| member.requests.tick());
-                core.store.devices.iter().for_each(|member| core.look_at(member));
-                let now = core.rt.now();
-                core.store.reopen_full(|member| member.full_until.get().is_some_and(|until| until <= now));
+            while durable.store.devices.watch.get() == Watch::Runs {
+                let ends = durable
+                    .jobs
+                    .wait_for(|| (durable.store.devices.watch.get() != Watch::Runs).then_some(()));
+                durable.within(TICK, ends).await;
+                durable.store.devices.iter().for_each(|member| member.requests.tick());
+                durable.store.devices.iter().for_each(|member| durable.look_at(member));
+                let now = durable.rt.now();
+                durable.store.reopen_full(|member| member.full_until.get().is_some_and(|until| until <= now));
             }
-            core.store.devices.watch.set(Watch::Ended);
-            core.jobs.wake();
+            durable.store.devices.watch.set(Watch::Ended);
+            durable.jobs.wake();
         });
     }
 
@@ -116,14 +117,14 @@ impl<R: Runtime, D: Device> Durable<R, D> {
     /// Probes an idle slow device, to measure its speed. The probes' places vary over the whole device, so
     /// the device's own cache cannot answer.
     fn ask_for_speed(self: &Rc<Self>, member: &Member<D>) {
-        let (core, device) = (self.clone(), member.id);
+        let (durable, device) = (self.clone(), member.id);
         self.rt.spawn(async move {
-            let (member, len) = (core.store.member(device), LARGEST_ALIGNMENT);
+            let (member, len) = (durable.store.member(device), LARGEST_ALIGNMENT);
             let into = Arena::new(len).alloc(len).await;
             let places = (member.entry.size.0 / len.0).max(1);
-            let at = len * (core.rt.now().0.wrapping_mul(SCATTER) % places);
+            let at = len * (durable.rt.now().0.wrapping_mul(SCATTER) % places);
             // Only the duration counts, not the bytes.
-            let _answer = core.device_read_by(member, at, &into, Origin::Probe, Deadline::Copied).await;
+            let _answer = durable.device_read_by(member, at, &into, Origin::Probe, Deadline::Copied).await;
         });
     }
 
@@ -133,12 +134,12 @@ impl<R: Runtime, D: Device> Durable<R, D> {
         if D::ALWAYS_ANSWERS || !can_give_up || member.requests.is_awaited() {
             return;
         }
-        let (core, device) = (self.clone(), member.id);
+        let (durable, device) = (self.clone(), member.id);
         self.rt.spawn(async move {
-            let len = core.store.member(device).alignment;
+            let len = durable.store.member(device).alignment;
             let into = Arena::new(len).alloc(len).await;
             // Only the answer counts, not the bytes.
-            let _answer = core.store.member(device).read(Bytes::ZERO, &into, Deadline::Copied).await;
+            let _answer = durable.store.member(device).read(Bytes::ZERO, &into, Deadline::Copied).await;
         });
     }
 
@@ -146,26 +147,27 @@ impl<R: Runtime, D: Device> Durable<R, D> {
     /// and no other device fails in the same way, the device is excluded.
     fn ask_quiet(self: &Rc<Self>, member: &Member<D>) {
         member.requests.note_sign();
-        let (core, device) = (self.clone(), member.id);
+        let (durable, device) = (self.clone(), member.id);
         self.rt.spawn(async move {
-            let Some(error) = core.store.devices.error_of_quiet(device).await else { return };
-            let others = core.store.devices.iter().filter(|other| other.id != device && other.is_written());
+            let Some(error) = durable.store.devices.error_of_quiet(device).await else { return };
+            let others =
+                durable.store.devices.iter().filter(|other| other.id != device && other.is_written());
             for other in others {
-                if core.store.devices.error_of_quiet(other.id).await.is_some() {
+                if durable.store.devices.error_of_quiet(other.id).await.is_some() {
                     // A shared component may be the reason.
                     return;
                 }
             }
             let error =
-                Error::io(format_args!("{} cannot be read", core.store.member(device).describe()), &error);
-            core.store.member(device).stats.borrow_mut().last_error = Some(error.to_string());
-            if core.jobs.are_ending() || !core.survives(device) {
+                Error::io(format_args!("{} cannot be read", durable.store.member(device).describe()), &error);
+            durable.store.member(device).stats.borrow_mut().last_error = Some(error.to_string());
+            if durable.jobs.are_ending() || !durable.survives(device) {
                 return;
             }
-            core.jobs.begin();
+            durable.jobs.begin();
             // The journal remembers a failure and fails every later flush.
-            let _told = core.give_up(device, error).await;
-            core.jobs.end();
+            let _told = durable.give_up(device, error).await;
+            durable.jobs.end();
         });
     }
 
@@ -176,12 +178,12 @@ impl<R: Runtime, D: Device> Durable<R, D> {
         member.requests.expire_all();
         member.stats.borrow_mut().last_error = Some("no answer to a request in time".to_owned());
         tracing::error!(device = %member.describe(), "device does not answer: continuing without it");
-        let core = self.clone();
+        let durable = self.clone();
         self.jobs.begin();
         self.rt.spawn(async move {
             // The journal remembers a failure and fails every later flush.
-            let _told = core.record_states().await;
-            core.jobs.end();
+            let _told = durable.record_states().await;
+            durable.jobs.end();
         });
     }
 
@@ -190,11 +192,6 @@ impl<R: Runtime, D: Device> Durable<R, D> {
             member.set_state(DeviceState::Active);
             tracing::info!(device = %member.describe(), "device is as fast as before again");
         }
-    }
-
-    /// Like the function [`within`], with the volume's runtime.
-    pub async fn within<T>(&self, limit: Nanos, work: impl Future<Output = T>) -> Option<T> {
-        within(&self.rt, limit, work).await
     }
 
     /// Takes an extent's exclusive lock for a task that no guest waits for; `None` after `limit`. The limit

@@ -3,7 +3,7 @@
 
 use super::{ExtentLocks, InCharge, Store};
 use crate::adopted::DiskSums;
-use crate::devices::{Deadline, Member};
+use crate::devices::{Deadline, Member, within};
 use crate::fence::Fence;
 use crate::jobs::Jobs;
 use crate::journal::{DirtySpans, Journal};
@@ -14,11 +14,14 @@ use braid_base::{Bytes, Nanos, NodeId};
 use braid_policy::{Completion, Direction, Origin};
 use braid_runtime::{Buf, Device, Runtime};
 use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
 use std::io;
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
 
-/// Devices, journal and superblocks of a volume. Knows no placement: guests' requests and moves come from
-/// above.
+/// Devices, journal and superblocks of a volume, and the exclusion of failing devices. Places no extent:
+/// guests' requests and moves come from above.
 pub(crate) struct Durable<R, D> {
     pub rt: R,
     pub store: Rc<Store<D>>,
@@ -231,5 +234,21 @@ impl<R: Runtime, D: Device> Durable<R, D> {
             tracing::warn!(device = %device, errors, %error, "{verb} of {len} at byte {} failed", at.0);
         }
         Error::io(format_args!("{device} could not {verb} {len} at byte {}", at.0), error)
+    }
+
+    /// Like the function [`within`], with the volume's runtime.
+    pub async fn within<T>(&self, limit: Nanos, work: impl Future<Output = T>) -> Option<T> {
+        within(&self.rt, limit, work).await
+    }
+
+    /// Waits until `deadline`, until the volume closes, or until `interrupt` becomes true at a notification.
+    pub async fn pause(&self, deadline: Nanos, interrupt: impl Fn() -> bool) {
+        let mut sleep = pin!(self.rt.sleep_until(deadline));
+        let mut notified = pin!(self.jobs.wait_for(|| (self.jobs.are_ending() || interrupt()).then_some(())));
+        poll_fn(|cx| {
+            let over = sleep.as_mut().poll(cx).is_ready() || notified.as_mut().poll(cx).is_ready();
+            if over { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
     }
 }

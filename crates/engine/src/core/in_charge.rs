@@ -1,4 +1,4 @@
-//! The active policy.
+//! The active policy, and the state learned at earlier openings.
 
 use crate::policy::PolicyStates;
 use braid_base::DeviceClass;
@@ -16,6 +16,7 @@ pub(crate) struct InCharge {
     lacks: RefCell<Option<String>>,
     /// Number of changes to another policy or mode.
     changes: Cell<u64>,
+    /// State saved by this and other policies.
     pub states: PolicyStates,
 }
 

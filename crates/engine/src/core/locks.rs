@@ -15,6 +15,7 @@ impl ExtentLocks {
     }
 
     /// Takes an extent's lock, exclusive.
+    #[inline]
     pub fn exclusive(&self, extent: ExtentId) -> Locking<'_> {
         self.lock(extent, Mode::Exclusive)
     }
@@ -26,6 +27,7 @@ impl ExtentLocks {
     }
 
     /// Takes an extent's lock, exclusive, if no waiting is needed.
+    #[inline]
     pub fn try_exclusive(&self, extent: ExtentId) -> Option<LockGuard> {
         self.try_lock(extent, Mode::Exclusive)
     }

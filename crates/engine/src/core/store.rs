@@ -1,5 +1,5 @@
-//! What a volume stores, and where: extents, the map of their copies, the devices with the copies. No verb
-//! waits, and no verb reads or writes a device.
+//! What a volume stores, and where: extents, the map of their copies, the devices with the copies. Its verbs
+//! answer from memory.
 
 use crate::devices::{Devices, Member};
 use crate::map::State;
@@ -7,7 +7,7 @@ use crate::shape::Shape;
 use braid_base::{Bytes, DeviceId};
 use braid_format::SlotNumber;
 use braid_runtime::Device;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 /// Shape, map and devices of a volume. Questions about copies are verbs of the store; each is in the file of
 /// its subject.
@@ -16,9 +16,19 @@ pub(crate) struct Store<D> {
     /// Map and related state. Never borrowed across an await.
     pub state: RefCell<State>,
     pub devices: Devices<D>,
+    /// True if extents may lack a required second copy.
+    pub incomplete: Cell<bool>,
+    /// Stale bytes at which the plan's policy is asked again. Set only while no move of the plan is left.
+    pub wake_at: Cell<Option<Bytes>>,
 }
 
 impl<D: Device> Store<D> {
+    /// Creates the store of a volume that opens.
+    pub fn new(shape: Shape, state: State, devices: Devices<D>) -> Store<D> {
+        let incomplete = Cell::new(shape.copies > 1);
+        Store { shape, state: RefCell::new(state), devices, incomplete, wake_at: Cell::new(None) }
+    }
+
     /// Returns a device of the volume.
     #[inline]
     pub fn member(&self, device: DeviceId) -> &Member<D> {

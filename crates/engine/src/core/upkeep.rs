@@ -6,7 +6,8 @@ use crate::moves::Moves;
 use crate::request::Guests;
 use std::rc::Rc;
 
-/// Moves of extents and copies, and the life of devices. Knows no request of a guest.
+/// Moves of extents and copies, and the life of devices. A guest's request comes here only if copies must be
+/// made equal or current first.
 pub(crate) struct Upkeep<R, D> {
     pub rt: R,
     pub store: Rc<Store<D>>,

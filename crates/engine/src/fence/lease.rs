@@ -65,12 +65,12 @@ impl<R: Runtime, D: Device> Durable<R, D> {
             if D::ALWAYS_ANSWERS || planted(Bug::LeaseNotRenewed) || member.has_lease.replace(true) {
                 continue;
             }
-            let (core, device) = (self.clone(), member.id);
+            let (durable, device) = (self.clone(), member.id);
             self.rt.spawn(async move {
-                let member = core.store.member(device);
-                core.keep_lease(member).await;
+                let member = durable.store.member(device);
+                durable.keep_lease(member).await;
                 member.has_lease.set(false);
-                core.jobs.wake();
+                durable.jobs.wake();
             });
         }
     }

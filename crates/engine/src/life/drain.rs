@@ -12,7 +12,6 @@ use crate::core::{Store, Upkeep};
 use crate::devices::DrainStatus;
 use crate::devices::LARGEST_BUFFER;
 use crate::map::{Arrival, Other};
-use crate::moves::Moves;
 use braid_base::{BlockId, Bytes, DeviceId, ExtentId, Nanos};
 use braid_format::map_page::Entry;
 use braid_format::{SlotNumber, SpanId};
@@ -390,8 +389,6 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
         failed.into_inner()
     }
 }
-
-impl Moves {}
 
 impl<D: Device> Store<D> {
     /// True if nothing lies on a device, and no crash would bring old contents back.

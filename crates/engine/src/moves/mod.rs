@@ -16,7 +16,7 @@ mod turns;
 pub use progress::MovesStatus;
 
 use crate::copies::Mover;
-use crate::core::{Durable, Store, Upkeep};
+use crate::core::{Store, Upkeep};
 use crate::shape::Shape;
 use braid_base::{Bytes, Nanos, Rng};
 use braid_format::superblock::Superblock;
@@ -27,10 +27,7 @@ use progress::Progress;
 use reproduced::Reproduced;
 use runs::{MigrationRun, MoveTask, Queue};
 use std::cell::{Cell, RefCell};
-use std::future::{Future, poll_fn};
-use std::pin::pin;
 use std::rc::Rc;
-use std::task::Poll;
 use turns::Turns;
 
 /// Longest lag of the map images behind the journal. If the first metadata device is lost, the second image
@@ -65,12 +62,8 @@ pub(crate) struct Moves {
     /// Set once stale copies were brought up to date: the next background commit is due even without pending
     /// changes.
     pub resynced: Cell<bool>,
-    /// True if extents may lack a required second copy.
-    pub incomplete: Cell<bool>,
     /// Copies made for lost devices.
     reproduced: Reproduced,
-    /// Stale bytes at which the plan's policy is asked again. Set only while no move of the plan is left.
-    pub wake_at: Cell<Option<Bytes>>,
     /// Source of random places for probes.
     probe_rng: RefCell<Rng>,
 }
@@ -87,9 +80,7 @@ impl Moves {
             moving: Cell::new(0),
             auditing: Cell::new(false),
             resynced: Cell::new(false),
-            incomplete: Cell::new(superblock.copies > 1),
             reproduced: Reproduced::default(),
-            wake_at: Cell::new(None),
             probe_rng: RefCell::new(Rng::new(superblock.epoch)),
         }
     }
@@ -128,68 +119,68 @@ impl Shape {
 impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Starts the background jobs, which end when the volume closes.
     pub fn start_background(self: &Rc<Self>) {
-        self.start(async |core| core.extents.apply_recovered().await);
-        self.start_recovered(async |core| core.follow_plan().await);
-        self.start(async |core| core.keep_journal_short().await);
-        self.start(async |core| core.commit_in_time().await);
-        self.start(async |core| core.durable.keep_proof().await);
+        self.start(async |upkeep| upkeep.extents.apply_recovered().await);
+        self.start_recovered(async |upkeep| upkeep.follow_plan().await);
+        self.start(async |upkeep| upkeep.keep_journal_short().await);
+        self.start(async |upkeep| upkeep.commit_in_time().await);
+        self.start(async |upkeep| upkeep.durable.keep_proof().await);
         if !D::ALWAYS_ANSWERS {
-            self.start(async |core| core.durable.keep_witness().await);
+            self.start(async |upkeep| upkeep.durable.keep_witness().await);
         }
-        self.start(async |core| core.trim_freed().await);
+        self.start(async |upkeep| upkeep.trim_freed().await);
         if self.store.devices.keeps_policy_state() {
-            self.start(async |core| core.extents.keep_policy_state().await);
+            self.start(async |upkeep| upkeep.extents.keep_policy_state().await);
         }
-        self.start_recovered(async |core| core.drain().await);
-        self.start(async |core| core.renew_regions().await);
+        self.start_recovered(async |upkeep| upkeep.drain().await);
+        self.start(async |upkeep| upkeep.renew_regions().await);
         if self.store.devices.has_cache_table() {
             self.start_cache_jobs();
         }
         if self.store.shape.copies > 1 {
-            self.start(async |core| core.extents.mark_given_up().await);
-            self.start(async |core| core.clear_idle_spans().await);
-            self.start_recovered(async |core| core.resync().await);
+            self.start(async |upkeep| upkeep.extents.mark_given_up().await);
+            self.start(async |upkeep| upkeep.clear_idle_spans().await);
+            self.start_recovered(async |upkeep| upkeep.resync().await);
         }
         if self.durable.dirty_spans.is_some() {
-            self.start(async |core| core.durable.keep_dirty_spans_few().await);
-            self.start(async |core| core.durable.keep_sums().await);
+            self.start(async |upkeep| upkeep.durable.keep_dirty_spans_few().await);
+            self.start(async |upkeep| upkeep.durable.keep_sums().await);
         }
         if self.extents.epochs.is_some() {
-            self.start_recovered(async |core| core.keep_epochs().await);
-            self.start_recovered(async |core| core.sweep_image().await);
+            self.start_recovered(async |upkeep| upkeep.keep_epochs().await);
+            self.start_recovered(async |upkeep| upkeep.sweep_image().await);
         }
     }
 
     /// Starts the jobs of a volume that may have extra copies.
     pub fn start_cache_jobs(self: &Rc<Self>) {
-        self.start(async |core| core.durable.keep_block_slots_free().await);
+        self.start(async |upkeep| upkeep.durable.keep_block_slots_free().await);
         if self.store.shape.copies == 1 {
-            self.start(async |core| core.clear_idle_spans().await);
+            self.start(async |upkeep| upkeep.clear_idle_spans().await);
         }
     }
 
     /// Starts the job that checks for a newer opening of the devices.
     pub fn start_fence(self: &Rc<Self>) {
         if !D::ALWAYS_ANSWERS {
-            self.start(async |core| core.durable.keep_fence().await);
+            self.start(async |upkeep| upkeep.durable.keep_fence().await);
         }
     }
 
     /// Starts a job, which ends when the volume closes.
     fn start(self: &Rc<Self>, job: impl AsyncFnOnce(&Rc<Self>) + 'static) {
         self.jobs.begin();
-        let core = self.clone();
+        let upkeep = self.clone();
         self.rt.spawn(async move {
-            job(&core).await;
-            core.jobs.end();
+            job(&upkeep).await;
+            upkeep.jobs.end();
         });
     }
 
     /// Starts a job that moves or copies extents, once recovery has ended.
     fn start_recovered(self: &Rc<Self>, job: impl AsyncFnOnce(&Rc<Self>) + 'static) {
-        self.start(async |core| {
-            core.extents.wait_until_recovered().await;
-            job(core).await;
+        self.start(async |upkeep| {
+            upkeep.extents.wait_until_recovered().await;
+            job(upkeep).await;
         });
     }
 
@@ -223,23 +214,13 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
 
     /// Waits until the policy is due again.
     async fn rest_until_planned(&self, next: Nanos, plan: &Following, wake: Option<Bytes>) {
-        self.moves.wake_at.set(wake);
+        self.store.wake_at.set(wake);
         // Stale bytes that the plan left behind wake the policy only after a short pause.
         let soon = self.rt.now() + Nanos::from_millis(1);
-        let (next, is_full) =
-            if self.moves.is_awakened(&self.store) { (soon, true) } else { (next.max(soon), false) };
-        let is_over = || {
-            self.policy.changes() != plan.policy_changes || !is_full && self.moves.is_awakened(&self.store)
-        };
+        let (next, is_full) = if self.store.is_awakened() { (soon, true) } else { (next.max(soon), false) };
+        let is_over = || self.policy.changes() != plan.policy_changes || !is_full && self.store.is_awakened();
         self.durable.pause(next, is_over).await;
-        self.moves.wake_at.set(None);
-    }
-
-    /// Wakes the plan if a write has made enough bytes stale.
-    pub fn note_behind(&self) {
-        if self.moves.is_awakened(&self.store) {
-            self.jobs.wake();
-        }
+        self.store.wake_at.set(None);
     }
 
     /// Runs tasks one after the other, until none is left or the plan is over.
@@ -350,27 +331,12 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
     }
 }
 
-impl<R: Runtime, D: Device> Durable<R, D> {
-    /// Waits until `deadline`, until the volume closes, or until `interrupt` becomes true at a notification.
-    pub async fn pause(&self, deadline: Nanos, interrupt: impl Fn() -> bool) {
-        let mut sleep = pin!(self.rt.sleep_until(deadline));
-        let mut notified = pin!(self.jobs.wait_for(|| (self.jobs.are_ending() || interrupt()).then_some(())));
-        poll_fn(|cx| {
-            let over = sleep.as_mut().poll(cx).is_ready() || notified.as_mut().poll(cx).is_ready();
-            if over { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
-    }
-}
-
-impl Moves {
-    /// True if enough bytes are stale for the policy to be asked.
-    fn is_awakened<D: Device>(&self, store: &Store<D>) -> bool {
-        self.wake_at.get().is_some_and(|at| store.state.borrow().behind.total() >= at)
-    }
-}
-
 impl<D: Device> Store<D> {
+    /// True if enough bytes are stale for the policy to be asked.
+    pub fn is_awakened(&self) -> bool {
+        self.wake_at.get().is_some_and(|at| self.state.borrow().behind.total() >= at)
+    }
+
     /// Shows the policy the bytes written to each device.
     fn show_written(&self) {
         let mut state = self.state.borrow_mut();

@@ -10,11 +10,9 @@ use crate::copies::{Mover, OnBadPlace};
 use crate::core::{Store, Upkeep};
 use crate::devices::{LARGEST_BUFFER, Member};
 use crate::map::Other;
-use crate::moves::Moves;
 use crate::shape::Piece;
 use crate::{ErrorKind, Result};
 use braid_base::{Bytes, DeviceId, ExtentId, Nanos};
-use braid_format::map_page::Entry;
 use braid_format::{SlotNumber, SpanId};
 use braid_policy::{ByteRange, DeviceView, Move, Origin, Outcome};
 use braid_runtime::{Buf, Device, Runtime, join_all, yield_now};
@@ -341,13 +339,13 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
 
     /// Makes the second copies that a missing device prevented.
     async fn complete_all(self: &Rc<Self>) -> Result<()> {
-        if !self.moves.incomplete.get() || self.store.devices.iter().any(Member::is_lacking) {
+        if !self.store.incomplete.get() || self.store.devices.iter().any(Member::is_lacking) {
             return Ok(());
         }
-        self.moves.incomplete.set(false);
+        self.store.incomplete.set(false);
         for extent in (0..self.store.shape.extents()).map(ExtentId) {
             if self.jobs.are_ending() || self.moves.auditing.get() {
-                self.moves.incomplete.set(true);
+                self.store.incomplete.set(true);
                 return Ok(());
             }
             if extent.0 % EXTENTS_IN_A_ROW == 0 {
@@ -360,11 +358,11 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
                 continue;
             }
             // A failed extent is tried again with the next search.
-            self.complete(extent, entry.home).await.inspect_err(|_| self.moves.incomplete.set(true))?;
+            self.complete(extent, entry.home).await.inspect_err(|_| self.store.incomplete.set(true))?;
             // A guest's write wins over the copy; the extent is then tried again.
             let entry = self.store.state.borrow().map.get(extent);
             let still = entry.second == SlotNumber::NONE && entry.home != SlotNumber::NONE;
-            self.moves.incomplete.set(self.moves.incomplete.get() || still);
+            self.store.incomplete.set(self.store.incomplete.get() || still);
         }
         Ok(())
     }
@@ -403,16 +401,6 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
             if !idle.is_empty() {
                 state.clear_spans(idle);
             }
-        }
-    }
-}
-
-impl Moves {
-    /// Notes a new extent of the map. If its second copy is missing, [`Upkeep::complete_all`] finds the
-    /// extent from now on, not earlier.
-    pub fn note_new<D: Device>(&self, store: &Store<D>, entry: &Entry) {
-        if store.shape.copies > 1 && entry.second == SlotNumber::NONE {
-            self.incomplete.set(true);
         }
     }
 }

@@ -340,8 +340,7 @@ async fn attempt<R: Runtime, D: Device>(
     let moves = Moves::new(&superblock);
     let epochs = Epochs::of(&superblock);
     let journal = Journal::new(replicas, superblock.epoch, ring, listed);
-    let store =
-        Rc::new(Store { shape, state: RefCell::new(state), devices: Devices::new(members, superblock) });
+    let store = Rc::new(Store::new(shape, state, Devices::new(members, superblock)));
     let durable = Rc::new(Durable {
         rt: rt.clone(),
         store: store.clone(),

@@ -64,7 +64,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             true => Entry { partly_lost: true, ..self.extents.allocate(piece.extent, None).await?.entry },
             false => entry,
         };
-        let written = self.upkeep.write_required(piece, entry, None, Origin::Guest, Timing::Now).await;
+        let written = self.extents.write_required(piece, entry, None, Origin::Guest, Timing::Now).await;
         let written = written.inspect_err(|_| {
             if is_new {
                 self.store.release(&entry);
@@ -72,7 +72,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         })?;
         self.guests.cache.borrow_mut().remove(piece.extent);
         self.store.drop_clean_extras(&self.policy, piece);
-        self.make_valid(piece, written);
+        self.store.make_valid(piece, written);
         Ok(())
     }
 }

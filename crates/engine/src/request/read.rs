@@ -1,4 +1,5 @@
-//! The life of a read: split by extent, shared lock, choice of copy, device, next copy on an error.
+//! The life of a read: split by extent, shared lock, one place of one device. `copies/read.rs` reads from
+//! several copies.
 
 use crate::Result;
 use crate::copies::lost;

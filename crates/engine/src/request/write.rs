@@ -143,7 +143,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let start = self.durable.confirm_before_write().await?;
         let attempt = self.durable.begin_at(start, member, Direction::Write, at, from.len(), Origin::Guest);
         let written = self.durable.end(&attempt, member.write(at, from, Deadline::Only).await);
-        let written = written.map(|()| self.make_valid(piece, entry));
+        let written = written.map(|()| self.store.make_valid(piece, entry));
         self.update_cache(piece, from, ticket.guard.mode(), &written);
         written
     }
@@ -341,7 +341,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     ) -> Result<Updated> {
         let written = self.write_required_copies(piece, from, entry, timing).await?;
         let updated = self.extents.update_extras(piece, from).await?;
-        self.make_valid(piece, written);
+        self.store.make_valid(piece, written);
         Ok(updated)
     }
 
@@ -361,7 +361,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
         let written = self.write_required_copies(piece, from, entry, timing).await?;
         // Before anything waits: a commit in between could record no copy with the bytes.
-        self.make_valid(piece, written);
+        self.store.make_valid(piece, written);
         if is_only() {
             self.store.drop_covered_extras(&self.policy, piece);
         }
@@ -380,25 +380,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
             SlotNumber::NONE => self.extents.begin_image_change(piece).await?,
             _ => None,
         };
-        let written = self.upkeep.write_required(piece, entry, Some(from), Origin::Guest, timing).await;
+        let written = self.extents.write_required(piece, entry, Some(from), Origin::Guest, timing).await;
         self.extents.end_differing(lacking);
         written
-    }
-
-    /// Marks the parts touched by a piece as valid, after the write to the required copies.
-    pub(super) fn make_valid(&self, piece: &Piece, entry: Entry) {
-        let mut state = self.store.state.borrow_mut();
-        // Other tasks with the shared lock may have made parts valid since `entry` was read, or exchanged the
-        // copies.
-        let now = state.map.get(piece.extent);
-        let valid = entry.valid | now.valid | self.store.shape.parts_touched(&piece.range);
-        let known = now.home != SlotNumber::NONE && now.home != SlotNumber::LOST;
-        if !known {
-            self.upkeep.moves.note_new(&self.store, &entry);
-        }
-        let entry = if known { now } else { entry };
-        let partly_lost = entry.partly_lost && !self.store.shape.are_all_parts(piece.extent, valid);
-        state.set_extent(piece.extent, Entry { valid, partly_lost, ..entry });
     }
 
     /// Writes a whole cached extent, updated by this piece, to a new home. `None` if the extent is not

@@ -171,7 +171,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 Zeroing::MayDiscard => Ok(()),
                 Zeroing::KeepAllocated => {
                     let fresh = self.extents.allocate(piece.extent, None).await?;
-                    self.upkeep.moves.note_new(&self.store, &fresh.entry);
+                    self.store.note_new(&fresh.entry);
                     self.store.state.borrow_mut().set_extent(piece.extent, fresh.entry);
                     Ok(())
                 }
@@ -209,7 +209,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             // An edge lies within one part, or is the whole zeroed range.
             if edge.start < edge.end && entry.valid & self.store.shape.parts_touched(&edge) != 0 {
                 let edge = Piece { extent: piece.extent, range: edge };
-                entry = self.upkeep.write_required(&edge, entry, None, Origin::Guest, Timing::Now).await?;
+                entry = self.extents.write_required(&edge, entry, None, Origin::Guest, Timing::Now).await?;
             }
         }
         Ok(entry)
