@@ -8,9 +8,12 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 static COPIES: RwLock<()> = RwLock::new(());
 
 /// A script's first command in a mount namespace: removes the copies of other tests' mounts, also of other
-/// programmes of tests. The kernel prints a blank in a path as `\040`.
-pub const REMOVE_COPIES: &str = "while read -r _ _ _ _ point _; do \
-    case $point in */.tmp*|*/braid*) umount --lazy \"$(printf \"$point\")\";; esac; done 2>/dev/null <<MOUNTS
+/// programmes of tests. The source may be mounted below such a name, too, but not from a volume. The kernel
+/// prints a blank in a path as `\040`.
+pub const REMOVE_COPIES: &str = "while read -r _ _ _ _ point rest; do \
+    case $rest in *' - fuse'*|*' /dev/loop'*|*' /dev/ublk'*) \
+    case $point in */.tmp*|*/braid*) umount --lazy \"$(printf \"$point\")\";; esac;; esac; \
+    done 2>/dev/null <<MOUNTS
 $(cat /proc/self/mountinfo)
 MOUNTS
 ";
