@@ -2,7 +2,7 @@
 //! *first* write changes the map: the first write to an extent, after a discard of the extent. With and
 //! without a pending log, by turns.
 //!
-//! `cargo run --release -p braid-bench --bin engine-cost`
+//! `cargo run --release -p braid-bench --bin engine-cost [REQUESTS [ROUNDS]]`
 
 use anyhow::Result;
 use braid_base::{Bytes, DeviceClass, GIB, KIB, MIB, Rng};
@@ -16,21 +16,24 @@ use std::path::Path;
 use std::rc::Rc;
 
 const REQUESTS: u64 = 500_000;
-const ROUNDS: usize = 7;
+const ROUNDS: u64 = 7;
 const SEED: u64 = 1;
 /// Path of the pending log.
 const LOG: &str = "/dev/shm/braid-engine-cost.pending";
 
 fn main() -> Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let requests = arguments.next().map_or(Ok(REQUESTS), |argument| argument.parse())?;
+    let rounds = arguments.next().map_or(Ok(ROUNDS), |argument| argument.parse())?;
     println!(
-        "engine-cost: {REQUESTS} requests of 4 KiB at random, {ROUNDS} rounds, seed {SEED}; {}",
+        "engine-cost: {requests} requests of 4 KiB at random, {rounds} rounds, seed {SEED}; {}",
         machine()
     );
     for (policy, cache) in
         [("wardrop", 100), ("wardrop", 0), ("ssd-only", 0), ("ssd-first", 0), ("working-set", 0)]
     {
         for log in [None, Some(LOG)] {
-            let [read, write, first] = measure(policy, cache, log)?;
+            let [read, write, first] = measure(policy, cache, log, requests, rounds)?;
             let with = if log.is_some() { "log" } else { "" };
             for (what, figures) in [("read", read), ("write", write), ("first", first)] {
                 let (middle, low, high) = median(&figures);
@@ -43,7 +46,13 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn measure(policy: &str, cache_extents: usize, log: Option<&str>) -> Result<[Vec<f64>; 3]> {
+fn measure(
+    policy: &str,
+    cache_extents: usize,
+    log: Option<&str>,
+    requests: u64,
+    rounds: u64,
+) -> Result<[Vec<f64>; 3]> {
     let arena = Arena::new(MIB * 4);
     let ring = Ring::new(64, &arena)?;
     let (rt, policy) = (ring.clone(), policy.to_owned());
@@ -74,24 +83,24 @@ fn measure(policy: &str, cache_extents: usize, log: Option<&str>) -> Result<[Vec
         let buf = arena.alloc(KIB * 4).await;
         let mut rng = Rng::new(SEED);
         let (mut reads, mut writes, mut first) = (Vec::new(), Vec::new(), Vec::new());
-        for _ in 0..ROUNDS {
+        for _ in 0..rounds {
             let start = thread_cpu_time();
-            for _ in 0..REQUESTS {
+            for _ in 0..requests {
                 volume.read(place(&mut rng), &buf).await?;
             }
-            reads.push((thread_cpu_time() - start).as_secs_f64() * 1e6 / REQUESTS as f64);
+            reads.push((thread_cpu_time() - start).as_secs_f64() * 1e6 / requests as f64);
             let start = thread_cpu_time();
-            for _ in 0..REQUESTS {
+            for _ in 0..requests {
                 volume.write(place(&mut rng), &buf, Durability::Volatile).await?;
             }
-            writes.push((thread_cpu_time() - start).as_secs_f64() * 1e6 / REQUESTS as f64);
+            writes.push((thread_cpu_time() - start).as_secs_f64() * 1e6 / requests as f64);
             let start = thread_cpu_time();
-            for i in 0..REQUESTS / 10 {
+            for i in 0..requests / 10 {
                 let offset = KIB * 128 * (i % 4096);
                 volume.discard(offset, KIB * 128).await?;
                 volume.write(offset, &buf, Durability::Volatile).await?;
             }
-            first.push((thread_cpu_time() - start).as_secs_f64() * 1e6 / (REQUESTS / 10) as f64);
+            first.push((thread_cpu_time() - start).as_secs_f64() * 1e6 / (requests / 10) as f64);
             for offset in (0..512).map(|i| MIB * i) {
                 volume.write(offset, &large, Durability::Volatile).await?;
             }

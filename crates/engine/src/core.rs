@@ -1,4 +1,4 @@
-//! The owners within a volume. Each knows the owners below it alone, and shares their state by handles:
+//! The owners within a volume. Each contains the owner below it, and knows no owner above:
 //!
 //! | owner | verbs |
 //! |---|---|
@@ -8,10 +8,12 @@
 //! | [`Durable`] | requests to devices behind the fence, journal, superblocks |
 //! | [`Store`] | which copies exist, and where |
 //!
-//! A verb stands in the file of its subject.
+//! A verb stands in the file of its subject. An owner dereferences to the owner below: in a verb of `Upkeep`,
+//! `self.store` is the store of `self.extents.durable`.
 
 mod durable;
 mod extents;
+mod handle;
 mod in_charge;
 mod locks;
 mod store;
@@ -19,25 +21,51 @@ mod upkeep;
 
 pub(crate) use durable::{BlockSlots, Durable};
 pub(crate) use extents::Extents;
+use handle::Contains;
+pub(crate) use handle::Own;
 pub(crate) use in_charge::InCharge;
 pub(crate) use locks::ExtentLocks;
 pub(crate) use store::Store;
 pub(crate) use upkeep::Upkeep;
 
-use crate::jobs::Jobs;
-use crate::request::Guests;
-use std::rc::Rc;
+use std::ops::Deref;
 
 /// A volume as its guests' requests see it: each request is a verb in `request/`. In `life/resize.rs`, a
 /// volume reads what a smaller size would cut off.
 pub(crate) struct Core<R, D> {
-    pub rt: R,
-    pub store: Rc<Store<D>>,
-    pub durable: Rc<Durable<R, D>>,
-    pub extents: Rc<Extents<R, D>>,
-    pub upkeep: Rc<Upkeep<R, D>>,
-    pub locks: ExtentLocks,
-    pub guests: Rc<Guests>,
-    pub policy: Rc<InCharge>,
-    pub jobs: Rc<Jobs>,
+    pub own: Own<Core<R, D>>,
+    pub upkeep: Upkeep<R, D>,
+}
+
+impl<R, D> Deref for Core<R, D> {
+    type Target = Upkeep<R, D>;
+
+    #[inline]
+    fn deref(&self) -> &Upkeep<R, D> {
+        &self.upkeep
+    }
+}
+
+impl<R, D> Contains<Core<R, D>> for Core<R, D> {
+    fn part(&self) -> &Core<R, D> {
+        self
+    }
+}
+
+impl<R, D> Contains<Upkeep<R, D>> for Core<R, D> {
+    fn part(&self) -> &Upkeep<R, D> {
+        &self.upkeep
+    }
+}
+
+impl<R, D> Contains<Extents<R, D>> for Core<R, D> {
+    fn part(&self) -> &Extents<R, D> {
+        &self.upkeep.extents
+    }
+}
+
+impl<R, D> Contains<Durable<R, D>> for Core<R, D> {
+    fn part(&self) -> &Durable<R, D> {
+        &self.upkeep.extents.durable
+    }
 }

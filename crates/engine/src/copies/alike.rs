@@ -10,14 +10,13 @@ use braid_format::SlotNumber;
 use braid_policy::Origin;
 use braid_runtime::{Buf, Device, Runtime};
 use std::ops::Range;
-use std::rc::Rc;
 
 impl<R: Runtime, D: Device> Extents<R, D> {
     /// Reads a range of an extent without an equal second copy. If the other copy has equal bytes in the
     /// range, the other copy may answer: first if only the current copy's device is late, else after a failed
     /// read.
     pub(super) async fn read_current(
-        self: &Rc<Self>,
+        &self,
         extent: ExtentId,
         copies: &Copies,
         range: Range<Bytes>,
@@ -65,7 +64,7 @@ impl<R: Runtime, D: Device> Extents<R, D> {
     /// Reads a range if the current copy may have lost writes and the other copy has not. Only ranges in
     /// which the other copy is stale are read from the current copy.
     async fn read_apart(
-        self: &Rc<Self>,
+        &self,
         extent: ExtentId,
         current: SlotNumber,
         other: SlotNumber,

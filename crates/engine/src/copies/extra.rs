@@ -14,7 +14,6 @@ use braid_format::{SlotNumber, SpanId};
 use braid_policy::{Homes, Origin};
 use braid_runtime::{Buf, Device, LockGuard, Runtime, join_all};
 use std::ops::Range;
-use std::rc::Rc;
 
 /// Whether the extra copies hold a write to the home.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -101,7 +100,7 @@ impl<R: Runtime, D: Device> Extents<R, D> {
     /// Writes a piece to extra copies alone and marks the copies dirty. Returns false if the caller must
     /// write to the home instead: no room, a copy that may be lost, a failed write to a clean or new copy, or
     /// a slow or late device.
-    pub async fn write_extra(self: &Rc<Self>, piece: &Piece, from: &Buf, device: DeviceId) -> Result<bool> {
+    pub async fn write_extra(&self, piece: &Piece, from: &Buf, device: DeviceId) -> Result<bool> {
         if !self.store.member(device).is_filled() || self.store.member(device).holds_up() {
             return Ok(false);
         }
@@ -143,7 +142,7 @@ impl<R: Runtime, D: Device> Extents<R, D> {
 
     /// Fills a new block slot with the guest's bytes, and with the block's earlier bytes around the guest's
     /// range.
-    async fn fill_block(self: &Rc<Self>, run: &BlockRun, piece: &Piece, from: &Buf) -> Result<()> {
+    async fn fill_block(&self, run: &BlockRun, piece: &Piece, from: &Buf) -> Result<()> {
         let range = &run.piece.range;
         let whole = self.store.shape.range_of(self.store.shape.block_of(piece.extent, range.start));
         let bytes = self.buffers.blocks.alloc(whole.len()).await;

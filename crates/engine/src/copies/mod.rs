@@ -8,6 +8,7 @@ mod deferred;
 mod extra;
 mod given_up;
 mod health;
+mod mirrored;
 mod mover;
 mod read;
 mod repair;
@@ -22,7 +23,8 @@ mod write_backs;
 
 pub(crate) use allocate::Allocated;
 pub(crate) use extra::Updated;
+pub(crate) use mirrored::Timing;
 pub(crate) use mover::Mover;
-pub(crate) use required::{Copies, Timing, lost};
+pub(crate) use required::{Copies, lost};
 pub(crate) use undecided::OnBadPlace;
 pub(crate) use write_backs::{AT_ONCE as WRITTEN_BACK_AT_ONCE, WriteBacks};

@@ -10,7 +10,6 @@ use braid_format::journal::Extra;
 use braid_format::map_page::Entry;
 use braid_policy::Origin;
 use braid_runtime::{Buf, Device, Runtime, join_all};
-use std::rc::Rc;
 
 /// Longest gap that a disk passes over in less time than a seek takes.
 const LONGEST_PASSED: Bytes = Bytes(64 << 10);
@@ -37,7 +36,7 @@ impl<R: Runtime, D: Device> Extents<R, D> {
     /// Reads a piece from the copies that hold its current bytes, all sources in parallel. The caller holds
     /// the extent's lock. A background read waits only briefly for dirty copies, because guests may wait for
     /// the lock.
-    pub async fn read_copies(self: &Rc<Self>, piece: &Piece, into: &Buf, origin: Origin) -> Result<()> {
+    pub async fn read_copies(&self, piece: &Piece, into: &Buf, origin: Origin) -> Result<()> {
         let deadline = if origin == Origin::Guest { Deadline::Only } else { Deadline::Brief };
         self.read_copies_by(piece, into, false, origin, deadline).await
     }
@@ -45,7 +44,7 @@ impl<R: Runtime, D: Device> Extents<R, D> {
     /// Like [`Extents::read_copies`], with a deadline for dirty copies. With `passes_clean`, clean extra
     /// copies are read only if the home cannot be read.
     pub async fn read_copies_by(
-        self: &Rc<Self>,
+        &self,
         piece: &Piece,
         into: &Buf,
         passes_clean: bool,
@@ -63,7 +62,7 @@ impl<R: Runtime, D: Device> Extents<R, D> {
     }
 
     async fn read_parts(
-        self: &Rc<Self>,
+        &self,
         piece: &Piece,
         into: &Buf,
         passes_clean: bool,
@@ -86,7 +85,7 @@ impl<R: Runtime, D: Device> Extents<R, D> {
     /// Reads one part; splits the part if its sources change meanwhile. With `passes_clean`, clean extra
     /// copies are not used.
     async fn read_part(
-        self: &Rc<Self>,
+        &self,
         piece: &Piece,
         into: &Buf,
         passes_clean: bool,

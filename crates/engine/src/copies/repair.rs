@@ -12,14 +12,13 @@ use braid_format::map_page::Entry;
 use braid_policy::Origin;
 use braid_runtime::{Device, Runtime};
 use std::ops::Range;
-use std::rc::Rc;
 
 impl<R: Runtime, D: Device> Extents<R, D> {
     /// Starts a task that rewrites an unreadable range from the other copy, beside the guests.
-    pub(super) fn repair_later(self: &Rc<Self>, extent: ExtentId, bad: SlotNumber, range: Range<Bytes>) {
+    pub(super) fn repair_later(&self, extent: ExtentId, bad: SlotNumber, range: Range<Bytes>) {
         // With many bad places, a later read asks again.
         let Some(permit) = self.store.devices.repairs.try_acquire(1) else { return };
-        let extents = self.clone();
+        let extents = self.own.handle();
         self.jobs.begin();
         self.rt.spawn(async move {
             // The device counts a failure, and the copy is behind. The commit flushes the source: from then
@@ -32,7 +31,7 @@ impl<R: Runtime, D: Device> Extents<R, D> {
         });
     }
 
-    async fn repair(self: &Rc<Self>, extent: ExtentId, bad: SlotNumber, range: Range<Bytes>) -> Result<()> {
+    async fn repair(&self, extent: ExtentId, bad: SlotNumber, range: Range<Bytes>) -> Result<()> {
         let _room = self.durable.reserve(1).await?;
         // Before the lock: tasks that hold such buffers wait for turns, whose holders wait for extents.
         let widest = self.store.devices.iter().map(|member| member.alignment).max().unwrap_or(SECTOR);

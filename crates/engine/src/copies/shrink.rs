@@ -16,7 +16,6 @@ use crate::planted::{Bug, planted};
 use braid_base::{BlockId, DeviceId, Nanos};
 use braid_policy::Origin;
 use braid_runtime::{Device, Runtime};
-use std::rc::Rc;
 
 /// Extent slots emptied together: some thousand blocks at the usual size.
 const TOGETHER: usize = 128;
@@ -25,10 +24,10 @@ const REST: Nanos = Nanos::from_millis(100);
 
 impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Starts a task that drops extra copies until no more slots hold extra copies than the policy allows.
-    pub fn shrink_beyond_room(self: &Rc<Self>) {
+    pub fn shrink_beyond_room(&self) {
         let (state, policy) = (self.store.state.borrow(), self.policy.borrow());
         if state.views.iter().any(|view| state.extras.divided(view.id) > policy.extra_slots(view)) {
-            let upkeep = self.clone();
+            let upkeep = self.own.handle();
             self.jobs.begin();
             self.rt.spawn(async move {
                 upkeep.shrink_caches().await;
@@ -38,7 +37,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
     }
 
     /// Shrinks all caches to the active policy's limits, until the policy changes or the volume closes.
-    pub async fn shrink_caches(self: &Rc<Self>) {
+    pub async fn shrink_caches(&self) {
         let changes = self.policy.changes();
         let is_over = || self.jobs.are_ending() || self.policy.changes() != changes;
         for device in self.store.devices.iter().map(|member| member.id).collect::<Vec<_>>() {
@@ -56,7 +55,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
     }
 
     /// Empties the surplus extent slots of a cache and commits.
-    async fn give_up_slots(self: &Rc<Self>, device: DeviceId, is_over: &impl Fn() -> bool) -> Result<()> {
+    async fn give_up_slots(&self, device: DeviceId, is_over: &impl Fn() -> bool) -> Result<()> {
         let mut left = self.store.excess_slots(&self.policy, device) as usize;
         for with_dirty in [false, true] {
             let mut group = 0;
@@ -72,7 +71,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
         self.durable.commit(Origin::Background).await
     }
 
-    async fn drop_blocks(self: &Rc<Self>, blocks: &[BlockId]) -> Result<()> {
+    async fn drop_blocks(&self, blocks: &[BlockId]) -> Result<()> {
         if planted(Bug::ShrinkingDropsDirty) {
             for &block in blocks {
                 let _room = self.durable.reserve(1).await?;

@@ -18,7 +18,6 @@ use braid_format::{SlotNumber, SpanId};
 use braid_policy::Origin;
 use braid_runtime::{Buf, Device, Mode, Runtime};
 use std::ops::Range;
-use std::rc::Rc;
 
 /// Step of a copy, or a smaller whole extent, or a larger part of an extent.
 const STEP: Bytes = MIB;
@@ -51,7 +50,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// # Errors
     /// `Io` if neither copy can be read, unless the request overwrites the bytes; if a device fails
     /// meanwhile; while the volume closes.
-    pub async fn decide(self: &Rc<Self>, piece: &Piece, request: Op) -> Result<()> {
+    pub async fn decide(&self, piece: &Piece, request: Op) -> Result<()> {
         let (span, around) =
             (self.store.shape.span_of(piece.extent), self.store.shape.undecided_around(piece));
         let sectors = self.store.shape.sectors_of(piece);
@@ -80,7 +79,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Finds a readable copy of the sectors of a piece. If the sectors are undecided afterwards, the home
     /// counts: the home is readable there, or neither copy is and a write brings new bytes.
     async fn decide_sectors(
-        self: &Rc<Self>,
+        &self,
         piece: &Piece,
         sectors: &Range<Bytes>,
         is_overwritten: bool,
@@ -115,7 +114,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
     }
 
     /// Copies the undecided bytes in a range of an extent. Returns false if some remain undecided.
-    async fn make_alike(self: &Rc<Self>, range: &Range<Bytes>, on_bad_place: OnBadPlace) -> Result<bool> {
+    async fn make_alike(&self, range: &Range<Bytes>, on_bad_place: OnBadPlace) -> Result<bool> {
         let is_alike = self.resync_for_guest(range, on_bad_place).await?;
         // Changes that a crash would undo keep the copies from being equal: commit, then copy again.
         if !is_alike && self.durable.commit(Origin::Guest).await.is_ok() {
@@ -126,11 +125,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
 
     /// Makes undecided bytes in a range of an extent equal before a guest's request, without a turn. Returns
     /// false if some remain undecided.
-    async fn resync_for_guest(
-        self: &Rc<Self>,
-        range: &Range<Bytes>,
-        on_bad_place: OnBadPlace,
-    ) -> Result<bool> {
+    async fn resync_for_guest(&self, range: &Range<Bytes>, on_bad_place: OnBadPlace) -> Result<bool> {
         let (mut at, mut all) = (range.start, Ok(true));
         loop {
             let next = self.store.state.borrow().behind.next_undecided(&(at..range.end));
@@ -157,7 +152,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// stale in the span, the second copy may become the home
     /// ([`crate::map::State::prefer_what_lacks_nothing`]), and must be readable, too. Remaining ranges stay
     /// undecided after the limit, or if a device is late.
-    pub async fn mend_undecided_homes(self: &Rc<Self>, limit: Nanos) {
+    pub async fn mend_undecided_homes(&self, limit: Nanos) {
         let end = self.rt.now() + limit;
         let of_journal = {
             let behind = &self.store.state.borrow().behind;
@@ -265,7 +260,7 @@ impl<R: Runtime, D: Device> Extents<R, D> {
     /// Makes an undecided piece equal: with the home's bytes, or with the second copy's bytes if the home
     /// cannot be read. The caller holds the extent's exclusive lock.
     pub async fn copy_undecided(
-        self: &Rc<Self>,
+        &self,
         piece: &Piece,
         entry: Entry,
         bytes: &Buf,
@@ -287,7 +282,7 @@ impl<R: Runtime, D: Device> Extents<R, D> {
     /// Like [`Extents::copy_undecided`], sector by sector: the two copies need not have bad places in common.
     /// If the second copy cannot be written, the home counts. Sectors that neither copy gives stay undecided.
     async fn copy_undecided_sectors(
-        self: &Rc<Self>,
+        &self,
         piece: &Piece,
         entry: Entry,
         bytes: &Buf,
@@ -350,7 +345,7 @@ impl<R: Runtime, D: Device> Extents<R, D> {
     /// Fails if the second copy lacks flushed writes. Undecided ranges outside of `unwritable` stay
     /// undecided.
     async fn leave_home_unread(
-        self: &Rc<Self>,
+        &self,
         extent: ExtentId,
         entry: Entry,
         unwritable: &[Range<Bytes>],

@@ -35,7 +35,6 @@ use braid_format::superblock::DeviceState;
 use braid_policy::Origin;
 use braid_runtime::{Arena, Device, LockGuard, Runtime};
 use std::io;
-use std::rc::Rc;
 
 /// An odd number with scattered multiples (Knuth).
 const SCATTER: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -50,8 +49,8 @@ impl<D: Device> Devices<D> {
 
 impl<R: Runtime, D: Device> Durable<R, D> {
     /// Starts the watchdog, until [`Durable::end_watch`].
-    pub fn start_watch(self: &Rc<Self>) {
-        let durable = self.clone();
+    pub fn start_watch(&self) {
+        let durable = self.own.handle();
         self.rt.spawn(async move {
             while durable.store.devices.watch.get() == Watch::Runs {
                 let ends = durable
@@ -75,7 +74,7 @@ impl<R: Runtime, D: Device> Durable<R, D> {
         self.jobs.wait_for(|| (self.store.devices.watch.get() == Watch::Ended).then_some(())).await;
     }
 
-    fn look_at(self: &Rc<Self>, member: &Member<D>) {
+    fn look_at(&self, member: &Member<D>) {
         let requests = &member.requests;
         if self.jobs.are_ending() {
             requests.expire_discards();
@@ -116,8 +115,8 @@ impl<R: Runtime, D: Device> Durable<R, D> {
 
     /// Probes an idle slow device, to measure its speed. The probes' places vary over the whole device, so
     /// the device's own cache cannot answer.
-    fn ask_for_speed(self: &Rc<Self>, member: &Member<D>) {
-        let (durable, device) = (self.clone(), member.id);
+    fn ask_for_speed(&self, member: &Member<D>) {
+        let (durable, device) = (self.own.handle(), member.id);
         self.rt.spawn(async move {
             let (member, len) = (durable.store.member(device), LARGEST_ALIGNMENT);
             let into = Arena::new(len).alloc(len).await;
@@ -129,12 +128,12 @@ impl<R: Runtime, D: Device> Durable<R, D> {
     }
 
     /// Sends a small read to a device without requests, for a sign of life.
-    fn ask_for_sign(self: &Rc<Self>, member: &Member<D>) {
+    fn ask_for_sign(&self, member: &Member<D>) {
         let can_give_up = self.store.shape.copies > 1 || self.store.devices.superblock().adopted().is_some();
         if D::ALWAYS_ANSWERS || !can_give_up || member.requests.is_awaited() {
             return;
         }
-        let (durable, device) = (self.clone(), member.id);
+        let (durable, device) = (self.own.handle(), member.id);
         self.rt.spawn(async move {
             let len = durable.store.member(device).alignment;
             let into = Arena::new(len).alloc(len).await;
@@ -145,9 +144,9 @@ impl<R: Runtime, D: Device> Durable<R, D> {
 
     /// Reads a superblock copy of a device without a recent sign of life. If the device cannot read any copy,
     /// and no other device fails in the same way, the device is excluded.
-    fn ask_quiet(self: &Rc<Self>, member: &Member<D>) {
+    fn ask_quiet(&self, member: &Member<D>) {
         member.requests.note_sign();
-        let (durable, device) = (self.clone(), member.id);
+        let (durable, device) = (self.own.handle(), member.id);
         self.rt.spawn(async move {
             let Some(error) = durable.store.devices.error_of_quiet(device).await else { return };
             let others =
@@ -173,12 +172,12 @@ impl<R: Runtime, D: Device> Durable<R, D> {
 
     /// Excludes a device without answers. Its callers continue with other devices, and wait until the
     /// superblocks record the failure.
-    fn give_up_stuck(self: &Rc<Self>, member: &Member<D>) {
+    fn give_up_stuck(&self, member: &Member<D>) {
         self.exclude(member.id, DeviceState::Failed);
         member.requests.expire_all();
         member.stats.borrow_mut().last_error = Some("no answer to a request in time".to_owned());
         tracing::error!(device = %member.describe(), "device does not answer: continuing without it");
-        let durable = self.clone();
+        let durable = self.own.handle();
         self.jobs.begin();
         self.rt.spawn(async move {
             // The journal remembers a failure and fails every later flush.

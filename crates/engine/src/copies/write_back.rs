@@ -30,7 +30,6 @@ use braid_format::map_page::Entry;
 use braid_policy::Origin;
 use braid_runtime::{Arena, Buf, Device, LockGuard, Mode, RangeGuard, Runtime, join_all};
 use std::ops::Range;
-use std::rc::Rc;
 
 /// Largest range of the volume in one write-back: about a track of a disk.
 const LONGEST: Bytes = Arena::LARGEST;
@@ -81,7 +80,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
     ///
     /// # Errors
     /// Errors of devices; `Io` if an extent stays locked or a source is late. Unwritten blocks stay dirty.
-    pub async fn write_back(self: &Rc<Self>, blocks: &[BlockId], mover: Mover) -> Result<()> {
+    pub async fn write_back(&self, blocks: &[BlockId], mover: Mover) -> Result<()> {
         let _permit = self.extents.write_backs.permits.acquire(1).await;
         let _only = self.extents.keep_others_back(blocks).await;
         let all: Vec<Dirty> =
@@ -112,7 +111,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
         results.into_iter().collect()
     }
 
-    async fn write_back_locked(self: &Rc<Self>, wanted: &Dirty, bytes: Buf, mover: Mover) -> Result<()> {
+    async fn write_back_locked(&self, wanted: &Dirty, bytes: Buf, mover: Mover) -> Result<()> {
         let (_guard, dirty) = self.extents.lock_dirty(wanted).await?;
         let Some(dirty) = dirty else { return Ok(()) };
         self.store.refuse_late_sources(std::slice::from_ref(&dirty))?;
@@ -138,7 +137,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
     }
 
     /// Reads all dirty runs in parallel and writes the bytes to the home.
-    async fn copy_home(self: &Rc<Self>, dirty: &Dirty, bytes: &Buf, mover: Mover) -> Result<()> {
+    async fn copy_home(&self, dirty: &Dirty, bytes: &Buf, mover: Mover) -> Result<()> {
         // The gaps are read first, together with the stale bytes of the blocks; the blocks then overwrite
         // these.
         let filled = dirty.fills && self.extents.read_home(dirty, bytes).await;
@@ -178,7 +177,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
 
     /// Drops the extra copies of blocks, in order of address, after write-back of the dirty ones. A block
     /// that a guest writes meanwhile keeps its copy.
-    pub async fn demote(self: &Rc<Self>, blocks: &[BlockId], mover: Mover) -> Result<()> {
+    pub async fn demote(&self, blocks: &[BlockId], mover: Mover) -> Result<()> {
         for blocks in self.durable.journal.to_write_back(&self.store, blocks) {
             self.write_back(blocks, mover).await?;
             for blocks in self.store.shape.in_extents(blocks) {

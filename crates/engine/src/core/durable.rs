@@ -1,7 +1,7 @@
 //! What makes changes durable: requests to devices behind the fence, the journal, the superblocks. The policy
 //! and the statistics learn of each request.
 
-use super::{ExtentLocks, InCharge, Store};
+use super::{ExtentLocks, InCharge, Own, Store};
 use crate::adopted::DiskSums;
 use crate::devices::{Deadline, Member, within};
 use crate::fence::Fence;
@@ -17,21 +17,21 @@ use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
-use std::rc::Rc;
 use std::task::Poll;
 
 /// Devices, journal and superblocks of a volume, and the exclusion of failing devices. Places no extent:
 /// guests' requests and moves come from above.
 pub(crate) struct Durable<R, D> {
+    pub own: Own<Durable<R, D>>,
     pub rt: R,
-    pub store: Rc<Store<D>>,
+    pub store: Store<D>,
     pub journal: Journal,
     pub fence: Fence,
     pub locks: ExtentLocks,
-    pub guests: Rc<Guests>,
+    pub guests: Guests,
     pub block_slots: BlockSlots,
-    pub policy: Rc<InCharge>,
-    pub jobs: Rc<Jobs>,
+    pub policy: InCharge,
+    pub jobs: Jobs,
     pub background: RefCell<BackgroundStats>,
     /// Dirty spans of a volume on an adopted disk: data that the loss of the SSDs would cost.
     pub dirty_spans: Option<DirtySpans>,

@@ -1,31 +1,33 @@
 //! The bytes of extents: read from and written to copies, cached, brought up to date, kept in the image of
 //! epochs. The policy decides with a view of the volume's present state.
 
-use super::{Durable, ExtentLocks, InCharge, Store};
+use super::{Durable, Own};
 use crate::copies::WriteBacks;
 use crate::devices::Buffers;
 use crate::epochs::Epochs;
-use crate::jobs::Jobs;
 use crate::policy::Places;
-use crate::request::Guests;
 use braid_base::{Bytes, Nanos, Op};
 use braid_policy::{ByteRange, Flags, Policy, Request, View};
 use braid_runtime::{Device, Runtime};
-use std::rc::Rc;
+use std::ops::Deref;
 
 /// Copies of a volume's extents, and the verbs that read and write them. Knows no plan of moves.
 pub(crate) struct Extents<R, D> {
-    pub rt: R,
-    pub store: Rc<Store<D>>,
-    pub durable: Rc<Durable<R, D>>,
+    pub own: Own<Extents<R, D>>,
+    pub durable: Durable<R, D>,
     pub buffers: Buffers,
-    pub locks: ExtentLocks,
-    pub guests: Rc<Guests>,
     pub write_backs: WriteBacks,
-    pub policy: Rc<InCharge>,
-    pub jobs: Rc<Jobs>,
     /// None for a volume without an epoch journal.
     pub epochs: Option<Epochs>,
+}
+
+impl<R, D> Deref for Extents<R, D> {
+    type Target = Durable<R, D>;
+
+    #[inline]
+    fn deref(&self) -> &Durable<R, D> {
+        &self.durable
+    }
 }
 
 impl<R: Runtime, D: Device> Extents<R, D> {

@@ -15,7 +15,6 @@ use braid_format::epoch_journal::{LONGEST_SEGMENT, Run, SegmentEntry, StatePage}
 use braid_policy::Origin;
 use braid_runtime::{Arena, Buf, Device, Runtime, join_all};
 use std::ops::Range;
-use std::rc::Rc;
 
 /// Most bytes of segments that are sorted together: bounds the memory for applying.
 const SORTED: Bytes = Bytes(64 << 20);
@@ -181,7 +180,7 @@ pub(super) async fn flush<R: Runtime, D: Device>(rt: &R, member: &Member<D>) -> 
 impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Applies the whole journal, as long as the disk is current. Changes since the last epoch are not
     /// included.
-    pub(super) async fn drain_journal(self: &Rc<Self>, epochs: &Epochs) -> Result<()> {
+    pub(super) async fn drain_journal(&self, epochs: &Epochs) -> Result<()> {
         while epochs.disk.get().run.segments > 0 && self.store.member(epochs.device()).is_current() {
             self.extents.alone(epochs, self.apply_batch(epochs)).await?;
         }

@@ -11,7 +11,6 @@ use braid_base::Bytes;
 use braid_policy::Origin;
 use braid_runtime::{Buf, Device, Runtime};
 use std::ops::Range;
-use std::rc::Rc;
 
 /// A guest's change, admitted by epochs and under way until dropped.
 pub(crate) struct AdmittedChange<'a> {
@@ -97,7 +96,7 @@ impl<R: Runtime, D: Device> Extents<R, D> {
     /// Records that a range of the volume, in whole blocks of one extent, is about to change. Bytes of the
     /// range that the journal still needs are read first. The caller holds the extent's lock, either
     /// exclusive or with the range's lock.
-    pub async fn note_change(self: &Rc<Self>, range: &Range<Bytes>) -> Result<()> {
+    pub async fn note_change(&self, range: &Range<Bytes>) -> Result<()> {
         let Some(epochs) = self.active_epochs() else { return Ok(()) };
         if !planted(Bug::EpochReadsLater) {
             self.capture(epochs, range, None).await;
@@ -122,12 +121,7 @@ impl<R: Runtime, D: Device> Extents<R, D> {
     /// the lock and holds the whole range; otherwise the bytes go to the guests' arena. If a read fails, the
     /// epoch fails, but the guest's change continues: the new bytes may repair the bad place. The caller
     /// holds the extent's lock, either exclusive or with the range's lock.
-    pub(super) async fn capture(
-        self: &Rc<Self>,
-        epochs: &Epochs,
-        range: &Range<Bytes>,
-        memory: Option<&Buf>,
-    ) {
+    pub(super) async fn capture(&self, epochs: &Epochs, range: &Range<Bytes>, memory: Option<&Buf>) {
         let mut at = range.start;
         while let Some(part) = epochs.next_of(|lacks| &lacks.frozen, &(at..range.end)) {
             let part = part.start..part.end.min(part.start + LARGEST_BUFFER / 2);
@@ -165,7 +159,7 @@ impl<R: Runtime, D: Device> Extents<R, D> {
 
     /// Reads the bytes of a range of one extent for the image. Returns false, and zeros, if the extent has no
     /// home. The caller holds the extent's lock.
-    pub(super) async fn read_image_bytes(self: &Rc<Self>, range: &Range<Bytes>, into: &Buf) -> Result<bool> {
+    pub(super) async fn read_image_bytes(&self, range: &Range<Bytes>, into: &Buf) -> Result<bool> {
         let extent = self.store.shape.extent_of(range.start);
         let entry = self.store.state.borrow().map.get(extent);
         if entry.home == braid_format::SlotNumber::NONE {

@@ -12,12 +12,11 @@ use braid_format::map_page::Entry;
 use braid_policy::{Move, Origin};
 use braid_runtime::{Buf, Device, Runtime};
 use std::ops::Range;
-use std::rc::Rc;
 
 impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Compares all unknown ranges, in the order of addresses. Differing ranges are noted as lacking. While
     /// the image is void, differing ranges are written in place instead.
-    pub(super) async fn examine(self: &Rc<Self>, epochs: &Epochs) -> Result<()> {
+    pub(super) async fn examine(&self, epochs: &Epochs) -> Result<()> {
         let mut at = Bytes::ZERO;
         loop {
             let next = epochs.next_of(|lacks| &lacks.unknown, &(at..self.store.shape.image_len()));
@@ -50,7 +49,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
     }
 
     /// Moves the home of an extent off the image: guests' writes to the home would change the image.
-    async fn leave_image(self: &Rc<Self>, epochs: &Epochs, extent: ExtentId) -> Result<()> {
+    async fn leave_image(&self, epochs: &Epochs, extent: ExtentId) -> Result<()> {
         let entry = self.store.state.borrow().map.get(extent);
         if !self.store.lies_in_image(epochs, entry.home) {
             return Ok(());
@@ -82,7 +81,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
 impl<R: Runtime, D: Device> Extents<R, D> {
     /// The caller holds the extent's lock, exclusive.
     async fn compare_with_image(
-        self: &Rc<Self>,
+        &self,
         epochs: &Epochs,
         extent: ExtentId,
         range: &Range<Bytes>,
@@ -128,7 +127,7 @@ impl<R: Runtime, D: Device> Extents<R, D> {
 
     /// Places the second copy of an extent with one copy in the image. During the comparison the extent's
     /// place there was not yet free.
-    pub async fn complete_by_epoch(self: &Rc<Self>, epochs: &Epochs, extent: ExtentId) -> Result<()> {
+    pub async fn complete_by_epoch(&self, epochs: &Epochs, extent: ExtentId) -> Result<()> {
         let _room = self.durable.reserve(1).await?;
         let _guard = self.locks.exclusive(extent).await;
         match self.are_epochs_wanted() && epochs.active.get() {

@@ -10,13 +10,12 @@ use braid_base::{Bytes, DeviceId};
 use braid_format::epoch_journal::{STATE_PAGES, State, StatePage};
 use braid_policy::Origin;
 use braid_runtime::{Device, Runtime};
-use std::rc::Rc;
 
 impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Ends the last epoch and applies the journal, at a shutdown. Only epochs write to the image. The commit
     /// before the epoch makes the SSDs as new as the image. If the epoch cannot end, the disk keeps its
     /// earlier state.
-    pub async fn end_last_epoch(self: &Rc<Self>) {
+    pub async fn end_last_epoch(&self) {
         let Some(epochs) = self.extents.active_epochs() else { return };
         let ended = async {
             if epochs.stage.get() == Stage::Noted && epochs.lacks.borrow().known() > Bytes::ZERO {
@@ -41,7 +40,7 @@ impl<R: Runtime, D: Device> Extents<R, D> {
     /// Determines the state of the image at an opening, before anything changes. If the disk's state cannot
     /// be determined, the disk is excluded, provided that the volume has all data elsewhere. `adopted`: this
     /// opening has made the disk the volume, and has written the map. `repair`: damaged extents are given up.
-    pub async fn open_epochs(self: &Rc<Self>, adopted: Option<Adopted>, repair: bool) -> Result<()> {
+    pub async fn open_epochs(&self, adopted: Option<Adopted>, repair: bool) -> Result<()> {
         let Some(epochs) = &self.epochs else { return Ok(()) };
         if !self.store.member(epochs.device()).is_written() {
             return Ok(());
@@ -52,12 +51,7 @@ impl<R: Runtime, D: Device> Extents<R, D> {
         }
     }
 
-    async fn open_image(
-        self: &Rc<Self>,
-        epochs: &Epochs,
-        adopted: Option<Adopted>,
-        repair: bool,
-    ) -> Result<()> {
+    async fn open_image(&self, epochs: &Epochs, adopted: Option<Adopted>, repair: bool) -> Result<()> {
         let member = self.store.member(epochs.device());
         let superblock = self.store.devices.superblock().clone();
         let mut page = state_or_void(member, &epochs.place, &superblock).await?;
@@ -108,7 +102,7 @@ impl<R: Runtime, D: Device> Extents<R, D> {
 
     /// Ends epochs. From now on the image may be written like any other copy, and must not pass for a state
     /// of the volume.
-    pub(super) async fn stop_epochs(self: &Rc<Self>, epochs: &Epochs) -> Result<()> {
+    pub(super) async fn stop_epochs(&self, epochs: &Epochs) -> Result<()> {
         match self.store.member(epochs.device()).is_current() {
             true => self.alone(epochs, self.void_image(epochs)).await?,
             false => epochs.event.wait_for(|| (!epochs.applying.get()).then_some(())).await,

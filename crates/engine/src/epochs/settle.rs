@@ -10,12 +10,11 @@ use braid_base::Bytes;
 use braid_format::SpanId;
 use braid_runtime::{Device, Runtime};
 use std::ops::Range;
-use std::rc::Rc;
 
 impl<R: Runtime, D: Device> Extents<R, D> {
     /// Records in the journal that the image lacks a piece, before a guest changes the piece by other means
     /// than a write to its copies. The change has begun on return, and ends with [`Extents::end_differing`].
-    pub async fn begin_image_change(self: &Rc<Self>, piece: &Piece) -> Result<Option<SpanId>> {
+    pub async fn begin_image_change(&self, piece: &Piece) -> Result<Option<SpanId>> {
         if self.active_epochs().is_none() {
             return Ok(None);
         }

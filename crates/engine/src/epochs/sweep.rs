@@ -17,7 +17,6 @@ use braid_base::{Bytes, Nanos};
 use braid_runtime::{Buf, Device, Runtime, join_all};
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
-use std::rc::Rc;
 
 /// How the disk is written between two flushes: duration, and concurrent writes. An epoch that ends
 /// meanwhile, and a commit, whose journal may lie on this disk, too, wait until the disk's cache is flushed.
@@ -35,7 +34,7 @@ type Done = (Range<Bytes>, u64);
 
 impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Applies the journal to the image until the volume closes.
-    pub async fn sweep_image(self: &Rc<Self>) {
+    pub async fn sweep_image(&self) {
         let Some(epochs) = &self.extents.epochs else { return };
         let has_work = || {
             let any = epochs.active.get() && epochs.disk.get().run.segments > 0;
@@ -66,7 +65,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
 
     /// Writes to the image for a while, then flushes. The sweep rests while an epoch is on its way to the
     /// journal: guests may wait for the epoch.
-    async fn sweep(self: &Rc<Self>, epochs: &Epochs) -> Result<()> {
+    async fn sweep(&self, epochs: &Epochs) -> Result<()> {
         let Burst(time, at_once) = if epochs.used() * 16 < epochs.place.ring() { GENTLE } else { FAST };
         let until = self.rt.now() + time;
         let (epoch, done) = (epochs.counting.get(), RefCell::default());
@@ -103,7 +102,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
 impl<R: Runtime, D: Device> Extents<R, D> {
     /// Writes one piece after another. Several such workers share the hand, and each takes the next piece.
     async fn sweep_until(
-        self: &Rc<Self>,
+        &self,
         epochs: &Epochs,
         until: Nanos,
         passed: &Cell<Bytes>,
@@ -148,7 +147,7 @@ impl<R: Runtime, D: Device> Extents<R, D> {
     /// Reads the first piece within a range of an extent that is journaled and unchanged since. The result
     /// includes the number of the newest segment.
     async fn read_piece(
-        self: &Rc<Self>,
+        &self,
         epochs: &Epochs,
         within: &Range<Bytes>,
     ) -> Result<Option<(Range<Bytes>, Buf, u64)>> {

@@ -15,7 +15,6 @@ use std::cell::Cell;
 use std::iter;
 use std::ops::Range;
 use std::pin::Pin;
-use std::rc::Rc;
 
 /// Concurrent reads from the SSDs.
 const AT_ONCE: usize = 8;
@@ -36,7 +35,7 @@ struct JournaledEpoch {
 
 impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Keeps the image by epochs while the policy wants epochs, until the volume closes.
-    pub async fn keep_epochs(self: &Rc<Self>) {
+    pub async fn keep_epochs(&self) {
         let Some(epochs) = &self.extents.epochs else { return };
         while !self.jobs.are_ending() {
             let is_wanted = self.extents.are_epochs_wanted();
@@ -73,7 +72,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
         epochs.event.notify();
     }
 
-    async fn keep_image(self: &Rc<Self>, epochs: &Epochs) -> Result<()> {
+    async fn keep_image(&self, epochs: &Epochs) -> Result<()> {
         if self.extents.leave_home_of_image(epochs).await? {
             return Ok(());
         }
@@ -237,7 +236,7 @@ impl<R: Runtime, D: Device> Extents<R, D> {
 
     /// Ends an epoch: the image, with its journal, becomes the volume at an instant without a change under
     /// way.
-    pub(super) async fn end_epoch(self: &Rc<Self>, epochs: &Epochs) -> Result<()> {
+    pub(super) async fn end_epoch(&self, epochs: &Epochs) -> Result<()> {
         if epochs.in_doubt.get() {
             // Segments of an epoch that failed to count may count all the same. A new state page rules out
             // their counting before their places in the ring are overwritten.
@@ -326,7 +325,7 @@ impl<R: Runtime, D: Device> Extents<R, D> {
 
     /// Reads the range that the SSDs could not deliver for the last epoch. No epoch is tried before the read
     /// succeeds.
-    pub(super) async fn read_unreadable(self: &Rc<Self>, epochs: &Epochs) -> Result<()> {
+    pub(super) async fn read_unreadable(&self, epochs: &Epochs) -> Result<()> {
         let unreadable = epochs.unreadable.borrow().clone();
         let Some((range, _)) = unreadable else { return Ok(()) };
         let memory = self.buffer(&epochs.arena, super::len(&range)).await?;
@@ -338,7 +337,7 @@ impl<R: Runtime, D: Device> Extents<R, D> {
     }
 
     /// Writes the frozen ranges to the journal.
-    async fn write_epoch(self: &Rc<Self>, epochs: &Epochs) -> Result<JournaledEpoch> {
+    async fn write_epoch(&self, epochs: &Epochs) -> Result<JournaledEpoch> {
         let (next, reading) = (Cell::new(Bytes::ZERO), Cell::new(AT_ONCE));
         let written = Cell::new(None);
         let mut work: Vec<Pin<Box<dyn Future<Output = Result<()>> + '_>>> = Vec::new();
@@ -365,7 +364,7 @@ impl<R: Runtime, D: Device> Extents<R, D> {
     }
 
     /// Reads frozen ranges in the order of addresses; several such tasks share `next`.
-    async fn capture_frozen(self: &Rc<Self>, epochs: &Epochs, next: &Cell<Bytes>) -> Result<()> {
+    async fn capture_frozen(&self, epochs: &Epochs, next: &Cell<Bytes>) -> Result<()> {
         loop {
             let part = epochs.next_of(|lacks| &lacks.frozen, &(next.get()..self.store.shape.image_len()));
             let Some(part) = part.filter(|_| epochs.unreadable.borrow().is_none()) else { return Ok(()) };

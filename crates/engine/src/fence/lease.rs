@@ -45,7 +45,6 @@ use braid_format::superblock::{self, Header, Superblock};
 use braid_runtime::{Device, Runtime, join_all};
 use std::cell::Cell;
 use std::io;
-use std::rc::Rc;
 
 /// Interval between two renewals on a device.
 const PERIOD: Nanos = Nanos::from_millis(1500);
@@ -60,12 +59,12 @@ const SILENCE: Nanos = Nanos::from_secs(1);
 impl<R: Runtime, D: Device> Durable<R, D> {
     /// Starts the renewals on all shared devices without renewals. A volume without shared devices starts
     /// nothing.
-    pub fn start_leases(self: &Rc<Self>) {
+    pub fn start_leases(&self) {
         for member in self.store.devices.iter().filter(|member| member.is_shared()) {
             if D::ALWAYS_ANSWERS || planted(Bug::LeaseNotRenewed) || member.has_lease.replace(true) {
                 continue;
             }
-            let (durable, device) = (self.clone(), member.id);
+            let (durable, device) = (self.own.handle(), member.id);
             self.rt.spawn(async move {
                 let member = durable.store.member(device);
                 durable.keep_lease(member).await;

@@ -15,7 +15,6 @@ use braid_format::superblock::Superblock;
 use braid_policy::Origin;
 use braid_runtime::{Buf, Device, Runtime, yield_now};
 use std::ops::Range;
-use std::rc::Rc;
 
 /// Rounds without progress before the window is given up.
 const MOST_IDLE: u32 = 5;
@@ -42,12 +41,7 @@ impl<D: Device> Devices<D> {
 impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Takes `count` adjacent slots of a device for metadata of a volume of `extents`, and empties them first
     /// if need be. Returns the first slot; `None` if the device has no such slots.
-    pub(super) async fn make_run(
-        self: &Rc<Self>,
-        device: DeviceId,
-        count: u32,
-        extents: u32,
-    ) -> Result<Option<u32>> {
+    pub(super) async fn make_run(&self, device: DeviceId, count: u32, extents: u32) -> Result<Option<u32>> {
         let reserve = || self.store.state.borrow_mut().reserve_run(device, count, extents);
         if let Some(first) = reserve() {
             return Ok(Some(first));
@@ -65,7 +59,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
     }
 
     /// Moves everything out of the window, until all its slots are gathered or nothing moves any more.
-    async fn empty_window(self: &Rc<Self>, device: DeviceId) -> Result<()> {
+    async fn empty_window(&self, device: DeviceId) -> Result<()> {
         let (mut idle, mut left) = (0, usize::MAX);
         while idle < MOST_IDLE && !self.jobs.are_ending() {
             self.durable.commit(Origin::Background).await?;
@@ -94,7 +88,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
 
     /// Moves an extent's copy out of the window. Nothing changes while a copy is behind or another job moves
     /// the extent.
-    async fn move_out(self: &Rc<Self>, extent: ExtentId, device: DeviceId) -> Result<()> {
+    async fn move_out(&self, extent: ExtentId, device: DeviceId) -> Result<()> {
         self.end_behind(extent, device).await?;
         let _room = self.durable.reserve(1).await?;
         let spans = self.intend_all(&[extent]).await?;
@@ -109,7 +103,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
         moved
     }
 
-    async fn move_copy(self: &Rc<Self>, extent: ExtentId, device: DeviceId, bytes: &Buf) -> Result<()> {
+    async fn move_copy(&self, extent: ExtentId, device: DeviceId, bytes: &Buf) -> Result<()> {
         let _guard = self.locks.exclusive(extent).await;
         let (entry, durable) = {
             let state = self.store.state.borrow();

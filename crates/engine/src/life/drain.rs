@@ -21,7 +21,6 @@ use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
-use std::rc::Rc;
 
 /// Runs in flight: a run is read while another is written.
 const AT_ONCE: usize = 4;
@@ -49,7 +48,7 @@ struct DrainRun {
 
 impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Drains devices until the volume closes.
-    pub async fn drain(self: &Rc<Self>) {
+    pub async fn drain(&self) {
         while !self.jobs.are_ending() {
             let leaving = || {
                 self.store
@@ -90,7 +89,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
     }
 
     /// Moves everything off a device, makes the moves durable, and frees the slots.
-    async fn drain_round(self: &Rc<Self>, device: DeviceId) -> Result<()> {
+    async fn drain_round(&self, device: DeviceId) -> Result<()> {
         let (mut from, stuck, mut has_freed) = (0, Cell::new(0), false);
         let before = self.durable.background.borrow().migrations;
         while let Some(extents) = self.extents_on(device, &mut from).await {
@@ -211,7 +210,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
     }
 
     /// Moves a run's copies to slots of the target, in one turn of the devices.
-    async fn move_run_off(self: &Rc<Self>, run: &DrainRun, device: DeviceId) -> Result<()> {
+    async fn move_run_off(&self, run: &DrainRun, device: DeviceId) -> Result<()> {
         let Some(target) = run.target else { return Ok(()) };
         for &extent in &run.extents {
             self.end_behind(extent, device).await?;
@@ -230,13 +229,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
     }
 
     /// Moves one extent. Nothing changes while a copy is behind or another job moves the extent.
-    async fn move_off(
-        self: &Rc<Self>,
-        extent: ExtentId,
-        device: DeviceId,
-        target: DeviceId,
-        bytes: Buf,
-    ) -> Result<()> {
+    async fn move_off(&self, extent: ExtentId, device: DeviceId, target: DeviceId, bytes: Buf) -> Result<()> {
         let _guard = self.locks.exclusive(extent).await;
         let Some((before, slot)) = self.begin_move_off(extent, device, target) else { return Ok(()) };
         let on = |slot: SlotNumber| self.store.state.borrow().space.locate(slot).map(|s| s.device);
@@ -272,7 +265,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
     }
 
     /// Resynchronises an extent that a policy keeps behind, before the move.
-    pub(super) async fn end_behind(self: &Rc<Self>, extent: ExtentId, device: DeviceId) -> Result<()> {
+    pub(super) async fn end_behind(&self, extent: ExtentId, device: DeviceId) -> Result<()> {
         let entry = self.store.state.borrow().map.get(extent);
         let is_on = self.store.member(device).is_current() && self.store.index_on(extent, device).is_some();
         if is_on && matches!(self.store.copies_of(extent, &entry).other, Other::Behind(_)) {
@@ -327,7 +320,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Copies the valid parts of an extent from slot to slot. The caller holds the extent's lock, and the
     /// journal says that the copies may differ.
     pub(super) async fn copy_off(
-        self: &Rc<Self>,
+        &self,
         extent: ExtentId,
         entry: Entry,
         source: SlotNumber,
@@ -361,7 +354,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
     ///
     /// # Errors
     /// The first error. The other copies have been dropped all the same.
-    async fn drop_extras_on(self: &Rc<Self>, device: DeviceId) -> Result<()> {
+    async fn drop_extras_on(&self, device: DeviceId) -> Result<()> {
         let (mut from, failed) = (0, RefCell::new(Ok(())));
         let drop = async |blocks: &[BlockId]| {
             if self.may_drain(device) {

@@ -26,7 +26,6 @@ use braid_format::superblock::{Region, RegionKind, Role, Superblock, TablePlace}
 use braid_policy::Origin;
 use braid_runtime::{Arena, Device, Runtime};
 use std::cmp::Reverse;
-use std::rc::Rc;
 
 /// Regions of one copy on the way to another device, or to another place on the same device.
 pub(super) struct Relocation {
@@ -95,7 +94,7 @@ impl<D: Device> Devices<D> {
 
 impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Moves all metadata of the whole volume off a leaving device.
-    pub async fn move_metadata(self: &Rc<Self>, device: DeviceId) -> Result<()> {
+    pub async fn move_metadata(&self, device: DeviceId) -> Result<()> {
         if !self.store.devices.holds_metadata(device) {
             return Ok(());
         }

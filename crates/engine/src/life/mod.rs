@@ -35,7 +35,6 @@ use braid_base::DeviceId;
 use braid_format::superblock::Superblock;
 use braid_policy::{BadSetting, DeviceView, Policy};
 use braid_runtime::{Device, Runtime};
-use std::rc::Rc;
 
 impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Makes the active policy again for these devices. A missing class is an error, unless the policy lacks
@@ -74,7 +73,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
 impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Takes over a device's slots from the superblock, and makes the policy again for all devices. Both
     /// happen at one instant, since a policy's knowledge is by device. Learned state is kept.
-    fn set_device(self: &Rc<Self>, superblock: &Superblock, device: DeviceId) -> Result<()> {
+    fn set_device(&self, superblock: &Superblock, device: DeviceId) -> Result<()> {
         let learned = self.extents.with_policy(|policy, view| policy.save(view));
         let count = superblock.devices.len();
         self.moves.set_devices(count);

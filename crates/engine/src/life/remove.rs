@@ -13,7 +13,6 @@ use braid_format::layout::superblock_offsets;
 use braid_format::superblock::{DeviceState, Features, SIZE, Superblock};
 use braid_policy::DeviceView;
 use braid_runtime::{Device, Runtime};
-use std::rc::Rc;
 
 /// Spare slots that compensate rounding. Moved metadata, and the cache table of an added device, take whole
 /// slots, unlike at a creation. Replacement by a device of the same size must still succeed.
@@ -127,7 +126,7 @@ impl<D: Device> Devices<D> {
 
 impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Removes a drained, empty device from the volume.
-    pub(super) async fn end_removal(self: &Rc<Self>, device: DeviceId) -> Result<()> {
+    pub(super) async fn end_removal(&self, device: DeviceId) -> Result<()> {
         let _alone = self.store.devices.life.acquire(1).await;
         let member = self.store.member(device);
         let is_empty = self.store.is_drained(device);

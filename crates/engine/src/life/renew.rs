@@ -10,14 +10,13 @@ use crate::{Error, ErrorKind, Result};
 use braid_base::Nanos;
 use braid_format::superblock::Region;
 use braid_runtime::{Device, Runtime};
-use std::rc::Rc;
 
 /// Pause before another attempt for a region that could not be reproduced.
 const REST: Nanos = Nanos::from_secs(600);
 
 impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Reproduces void regions until the volume closes.
-    pub async fn renew_regions(self: &Rc<Self>) {
+    pub async fn renew_regions(&self) {
         while !self.jobs.are_ending() {
             let void = || self.store.devices.superblock().void_regions().copied().collect::<Vec<Region>>();
             self.durable.pause(Nanos::MAX, || !void().is_empty()).await;

@@ -23,7 +23,6 @@ use braid_format::{SlotNumber, intent_page, map_summary};
 use braid_policy::DeviceView;
 use braid_runtime::{Arena, Device, Runtime, yield_now};
 use std::collections::BTreeMap;
-use std::rc::Rc;
 
 /// Extents that a search passes before it yields.
 const IN_A_ROW: u32 = 4096;
@@ -140,7 +139,7 @@ impl<D: Device> Devices<D> {
 }
 
 impl<R: Runtime, D: Device> Core<R, D> {
-    async fn prepare_resize(self: &Rc<Self>, size: Bytes) -> Result<Resizing> {
+    async fn prepare_resize(&self, size: Bytes) -> Result<Resizing> {
         let _alone = self.store.devices.life.acquire(1).await;
         self.upkeep.refuse_closing()?;
         self.upkeep.refuse_resize(size)?;
@@ -151,7 +150,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Refuses a smaller size if the volume holds data beyond it.
-    async fn refuse_data_beyond(self: &Rc<Self>, size: Bytes) -> Result<()> {
+    async fn refuse_data_beyond(&self, size: Bytes) -> Result<()> {
         let Some(Beyond { data, end }) = self.data_beyond(size).await? else { return Ok(()) };
         let name = self.store.devices.superblock().name.clone();
         let least = as_argument(end.align_up(self.store.shape.block_size).min(self.store.shape.volume_size));
@@ -163,7 +162,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Data beyond an end of the volume, if any.
-    async fn data_beyond(self: &Rc<Self>, size: Bytes) -> Result<Option<Beyond>> {
+    async fn data_beyond(&self, size: Bytes) -> Result<Option<Beyond>> {
         let (mut data, mut end) = (Bytes::ZERO, Bytes::ZERO);
         let first = size.0.div_ceil(self.store.shape.extent_size.0) as u32;
         for extent in (first..self.store.shape.extents()).map(ExtentId) {
@@ -190,7 +189,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Bytes other than zero in the extent of `size`, from `size` on.
-    async fn data_in_last(self: &Rc<Self>, size: Bytes) -> Result<Option<Beyond>> {
+    async fn data_in_last(&self, size: Bytes) -> Result<Option<Beyond>> {
         let extent = self.store.shape.extent_of(size);
         let end = self.store.shape.bytes_of(extent).end.min(self.store.shape.volume_size);
         let entry = self.store.state.borrow().map.get(extent);
@@ -279,7 +278,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
     }
 
     /// Takes slots for the fresh regions, on the devices of the old places.
-    async fn place_fresh(self: &Rc<Self>, size: Bytes) -> Result<Resizing> {
+    async fn place_fresh(&self, size: Bytes) -> Result<Resizing> {
         let (mut planned, mut fresh) = self.store.devices.planned(size);
         let mut taken: Vec<(DeviceId, u32, u32)> = Vec::new();
         let give_back = |taken: &[(DeviceId, u32, u32)]| {

@@ -6,12 +6,11 @@ use crate::core::Upkeep;
 use braid_base::Bytes;
 use braid_policy::{ByteRange, LONGEST_INSPECTED, Origin, Outcome};
 use braid_runtime::{Device, Runtime};
-use std::rc::Rc;
 
 impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Shows the policy a range of the volume. Each extent is read separately, so a guest's write may fall
     /// between two extents.
-    pub(super) async fn inspect(self: &Rc<Self>, asked: ByteRange) -> Result<Outcome> {
+    pub(super) async fn inspect(&self, asked: ByteRange) -> Result<Outcome> {
         if asked.len() > LONGEST_INSPECTED {
             return Ok(Outcome::Stopped);
         }

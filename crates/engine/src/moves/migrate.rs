@@ -15,16 +15,10 @@ use braid_format::SlotNumber;
 use braid_format::map_page::Entry;
 use braid_policy::Outcome;
 use braid_runtime::{Device, Runtime};
-use std::rc::Rc;
 
 impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Gives an extent its second required copy, on `target`.
-    pub async fn mirror(
-        self: &Rc<Self>,
-        extent: ExtentId,
-        target: DeviceId,
-        mover: Mover,
-    ) -> Result<Outcome> {
+    pub async fn mirror(&self, extent: ExtentId, target: DeviceId, mover: Mover) -> Result<Outcome> {
         let Some(_in_place) = self.extents.begin_in_place(target) else { return Ok(Outcome::Stopped) };
         let _room = self.durable.reserve(1).await?;
         let wanted = |entry: &Entry, home: DeviceId, _| {
@@ -89,7 +83,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// had to yield before the end. With two required copies, an intent in the journal says that the copies
     /// may differ until the new copy is flushed: its device may fail before.
     pub(super) async fn copy_extent(
-        self: &Rc<Self>,
+        &self,
         extent: ExtentId,
         entry: Entry,
         slot: SlotNumber,
@@ -106,7 +100,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
     }
 
     async fn copy_parts(
-        self: &Rc<Self>,
+        &self,
         extent: ExtentId,
         entry: Entry,
         slot: SlotNumber,

@@ -27,7 +27,6 @@ use progress::Progress;
 use reproduced::Reproduced;
 use runs::{MigrationRun, MoveTask, Queue};
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
 use turns::Turns;
 
 /// Longest lag of the map images behind the journal. If the first metadata device is lost, the second image
@@ -118,7 +117,7 @@ impl Shape {
 
 impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Starts the background jobs, which end when the volume closes.
-    pub fn start_background(self: &Rc<Self>) {
+    pub fn start_background(&self) {
         self.start(async |upkeep| upkeep.extents.apply_recovered().await);
         self.start_recovered(async |upkeep| upkeep.follow_plan().await);
         self.start(async |upkeep| upkeep.keep_journal_short().await);
@@ -152,7 +151,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
     }
 
     /// Starts the jobs of a volume that may have extra copies.
-    pub fn start_cache_jobs(self: &Rc<Self>) {
+    pub fn start_cache_jobs(&self) {
         self.start(async |upkeep| upkeep.durable.keep_block_slots_free().await);
         if self.store.shape.copies == 1 {
             self.start(async |upkeep| upkeep.clear_idle_spans().await);
@@ -160,16 +159,16 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
     }
 
     /// Starts the job that checks for a newer opening of the devices.
-    pub fn start_fence(self: &Rc<Self>) {
+    pub fn start_fence(&self) {
         if !D::ALWAYS_ANSWERS {
             self.start(async |upkeep| upkeep.durable.keep_fence().await);
         }
     }
 
     /// Starts a job, which ends when the volume closes.
-    fn start(self: &Rc<Self>, job: impl AsyncFnOnce(&Rc<Self>) + 'static) {
+    fn start(&self, job: impl AsyncFnOnce(&Self) + 'static) {
         self.jobs.begin();
-        let upkeep = self.clone();
+        let upkeep = self.own.handle();
         self.rt.spawn(async move {
             job(&upkeep).await;
             upkeep.jobs.end();
@@ -177,7 +176,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
     }
 
     /// Starts a job that moves or copies extents, once recovery has ended.
-    fn start_recovered(self: &Rc<Self>, job: impl AsyncFnOnce(&Rc<Self>) + 'static) {
+    fn start_recovered(&self, job: impl AsyncFnOnce(&Self) + 'static) {
         self.start(async |upkeep| {
             upkeep.extents.wait_until_recovered().await;
             job(upkeep).await;
@@ -186,7 +185,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
 
     /// Asks the policy for a plan whenever the policy is due, and carries out the plan, several moves at a
     /// time.
-    async fn follow_plan(self: &Rc<Self>) {
+    async fn follow_plan(&self) {
         let mut plan = Plan::default();
         while !self.jobs.are_ending() {
             plan.clear();
@@ -224,7 +223,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
     }
 
     /// Runs tasks one after the other, until none is left or the plan is over.
-    async fn run_tasks(self: &Rc<Self>, plan: &Following) {
+    async fn run_tasks(&self, plan: &Following) {
         let over = || {
             self.jobs.are_ending()
                 || self.moves.auditing.get()
@@ -244,7 +243,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
         }
     }
 
-    async fn run_run(self: &Rc<Self>, run: &MigrationRun, policy_changes: u64) {
+    async fn run_run(&self, run: &MigrationRun, policy_changes: u64) {
         let target = run.target;
         self.moves.moving.set(self.moves.moving.get() + 1);
         self.migrate(run, |extent, outcome| {
@@ -256,7 +255,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
 
     /// Runs a move. `mover` decides whether the limits of the plan apply. Of the engine's own moves, only
     /// mirrors run without these limits.
-    async fn run_move(self: &Rc<Self>, job: Move, mover: Mover) -> crate::Result<Outcome> {
+    async fn run_move(&self, job: Move, mover: Mover) -> crate::Result<Outcome> {
         self.moves.moving.set(self.moves.moving.get() + 1);
         let outcome = match job {
             Move::Migrate { extent, target } => {
@@ -278,7 +277,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
     }
 
     /// Runs a move that no policy asked for.
-    pub async fn run_own_move(self: &Rc<Self>, job: Move) -> crate::Result<Outcome> {
+    pub async fn run_own_move(&self, job: Move) -> crate::Result<Outcome> {
         self.run_move(job, Mover::Engine).await
     }
 

@@ -11,7 +11,6 @@ use braid_format::journal::Extra;
 use braid_policy::{ByteRange, Origin, Outcome};
 use braid_runtime::{Device, Runtime, join_all};
 use std::cell::RefCell;
-use std::rc::Rc;
 
 impl Shape {
     /// Returns the end of a range named by a policy, cut at the end of the volume.
@@ -22,11 +21,7 @@ impl Shape {
 
 impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Makes clean extra copies of the blocks that a range covers whole.
-    pub(super) async fn promote_range(
-        self: &Rc<Self>,
-        range: ByteRange,
-        target: DeviceId,
-    ) -> Result<Outcome> {
+    pub(super) async fn promote_range(&self, range: ByteRange, target: DeviceId) -> Result<Outcome> {
         let (start, end) =
             (range.start.align_up(self.store.shape.block_size), self.store.shape.end_of(range));
         let mut at = start;
@@ -68,13 +63,13 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
     }
 
     /// Drops the extra copies of the blocks that a range touches. Dirty copies are written back first.
-    pub(super) async fn demote_range(self: &Rc<Self>, range: ByteRange) -> Result<Outcome> {
+    pub(super) async fn demote_range(&self, range: ByteRange) -> Result<Outcome> {
         let demote = async |blocks: &[BlockId]| self.demote(blocks, Mover::Plan).await;
         self.in_order(&self.store.extras_in(range, |_| true), Mover::Plan, demote).await
     }
 
     /// Brings the required copies of the dirty blocks in a range up to date.
-    pub(super) async fn write_back_range(self: &Rc<Self>, range: ByteRange) -> Result<Outcome> {
+    pub(super) async fn write_back_range(&self, range: ByteRange) -> Result<Outcome> {
         let write_back = async |blocks: &[BlockId]| self.write_back(blocks, Mover::Plan).await;
         self.in_order(&self.store.extras_in(range, |extra| extra.dirty), Mover::Plan, write_back).await
     }

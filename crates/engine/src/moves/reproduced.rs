@@ -59,7 +59,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
             let is_disturbed = self.store.state.borrow_mut().unwatch(extent);
             let is_suspect = !is_sound || self.store.state.borrow().suspect.contains(&span);
             let is_same = committed.is_ok() && self.store.devices.changes() == states && !is_disturbed;
-            if is_same && !is_suspect && self.store.are_both_current(extent) {
+            if is_same && !is_suspect && self.store.has_both_written(extent) {
                 self.store.state.borrow_mut().behind.copied(span, self.store.shape.bytes_of(extent), doubts);
             }
         }
@@ -83,7 +83,7 @@ impl Moves {
 
 impl<D: Device> Store<D> {
     /// True if the map names two written copies of an extent, and a crash would restore none other.
-    fn are_both_current(&self, extent: ExtentId) -> bool {
+    fn has_both_written(&self, extent: ExtentId) -> bool {
         let entry = self.state.borrow().map.get(extent);
         let is_there = matches!(self.copies_of(extent, &entry).other, Other::Behind(_) | Other::Equal(_));
         is_there && !self.is_older_needed(extent, &(Bytes::ZERO..self.shape.extent_size))

@@ -19,7 +19,6 @@ use braid_runtime::{Buf, Device, Runtime, join_all, yield_now};
 use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
-use std::rc::Rc;
 
 /// Pause of a resync without progress.
 const REST: Nanos = Nanos::from_secs(5);
@@ -48,7 +47,7 @@ const EXTENTS_IN_A_ROW: u32 = 4096;
 
 impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Resynchronises stale copies until the volume closes.
-    pub(super) async fn resync(self: &Rc<Self>) {
+    pub(super) async fn resync(&self) {
         while !self.jobs.are_ending() {
             let mut failed = false;
             // While epochs are kept, only epochs write to the image disk.
@@ -84,7 +83,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
     }
 
     /// Resynchronises a range that a policy left stale, in address order, over gaps shorter than `gap`.
-    pub async fn resync_range(self: &Rc<Self>, range: ByteRange, gap: Bytes) -> Result<Outcome> {
+    pub async fn resync_range(&self, range: ByteRange, gap: Bytes) -> Result<Outcome> {
         let end = range.end.min(self.store.shape.volume_size);
         if self.extents.active_epochs().is_some() {
             return Ok(Outcome::Stopped);
@@ -100,7 +99,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
 
     /// Resynchronises the second copy of an extent. Ranges that guests write meanwhile stay behind, as do
     /// ranges whose older durable map entry a crash would restore.
-    pub async fn resync_extent(self: &Rc<Self>, extent: ExtentId) -> Result<()> {
+    pub async fn resync_extent(&self, extent: ExtentId) -> Result<()> {
         self.resync_within(self.store.shape.bytes_of(extent), Move::GAP, Mover::Engine).await?;
         self.moves.resynced.set(true);
         Ok(())
@@ -108,7 +107,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
 
     /// Resynchronises spans in address order. Several runs at the same time keep both sources and targets
     /// busy. After a failed run, no other run of the span begins, unless the target had no room.
-    async fn resync_spans(self: &Rc<Self>, spans: &[SpanId]) -> Vec<Result<()>> {
+    async fn resync_spans(&self, spans: &[SpanId]) -> Vec<Result<()>> {
         let left: RefCell<VecDeque<Range<Bytes>>> =
             RefCell::new(spans.iter().map(|&span| self.store.shape.bytes_of_span(span)).collect());
         let is_over = || self.jobs.are_ending() || self.extents.active_epochs().is_some();
@@ -136,7 +135,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
     }
 
     /// Resynchronises a range in address order. False if some bytes are left.
-    async fn resync_within(self: &Rc<Self>, range: Range<Bytes>, gap: Bytes, mover: Mover) -> Result<bool> {
+    async fn resync_within(&self, range: Range<Bytes>, gap: Bytes, mover: Mover) -> Result<bool> {
         let (mut at, mut all) = (range.start, true);
         while let Some(next) = self.store.next_behind(at..range.end) {
             if self.jobs.are_ending() {
@@ -181,7 +180,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
     }
 
     /// Copies stale pieces, in one turn of their devices. False if bytes are left, as without a device.
-    async fn resync_run(self: &Rc<Self>, pieces: &[Range<Bytes>], mover: Mover) -> Result<bool> {
+    async fn resync_run(&self, pieces: &[Range<Bytes>], mover: Mover) -> Result<bool> {
         let mut devices = BTreeSet::new();
         for piece in pieces {
             self.drop_suspects(self.store.shape.span_at(piece.start)).await?;
@@ -211,12 +210,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
 
     /// Like [`Upkeep::resync_piece`]. A device may take seconds to report a bad sector, so after an error
     /// guests of the extent get their turn every few sectors.
-    async fn resync_in_parts(
-        self: &Rc<Self>,
-        piece: &Range<Bytes>,
-        bytes: Buf,
-        mover: Mover,
-    ) -> Result<bool> {
+    async fn resync_in_parts(&self, piece: &Range<Bytes>, bytes: Buf, mover: Mover) -> Result<bool> {
         let error = match self.resync_piece(piece, bytes.clone(), mover, OnBadPlace::Fail).await {
             Err(error) if self.store.is_left_undecided(piece) => error,
             done => return done,
@@ -244,7 +238,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
 
     /// Copies the stale ranges in a piece of an extent. False if some bytes are left.
     pub async fn resync_piece(
-        self: &Rc<Self>,
+        &self,
         piece: &Range<Bytes>,
         bytes: Buf,
         mover: Mover,
@@ -313,7 +307,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
 
     /// Copies a range from the current copy of an extent to the other. The caller holds the extent's lock.
     async fn copy_behind(
-        self: &Rc<Self>,
+        &self,
         piece: &Piece,
         source: SlotNumber,
         target: SlotNumber,
@@ -338,7 +332,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
     }
 
     /// Makes the second copies that a missing device prevented.
-    async fn complete_all(self: &Rc<Self>) -> Result<()> {
+    async fn complete_all(&self) -> Result<()> {
         if !self.store.incomplete.get() || self.store.devices.iter().any(Member::is_lacking) {
             return Ok(());
         }
@@ -369,7 +363,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
 
     /// Makes the second copy of an extent, if possible now. While epochs are kept, an epoch makes the copy in
     /// the image.
-    async fn complete(self: &Rc<Self>, extent: ExtentId, home: SlotNumber) -> Result<()> {
+    async fn complete(&self, extent: ExtentId, home: SlotNumber) -> Result<()> {
         if let Some(epochs) = self.extents.active_epochs() {
             return self.extents.complete_by_epoch(epochs, extent).await;
         }

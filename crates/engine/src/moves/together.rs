@@ -18,7 +18,6 @@ use braid_format::map_page::Entry;
 use braid_format::superblock::DeviceState;
 use braid_policy::Outcome;
 use braid_runtime::{Buf, Device, Runtime};
-use std::rc::Rc;
 
 /// A migration in progress.
 struct Migrating {
@@ -38,7 +37,7 @@ struct Migrating {
 
 impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Gives extents a new home, and tells the outcome of each.
-    pub(super) async fn migrate(self: &Rc<Self>, run: &MigrationRun, tell: impl Fn(ExtentId, Outcome)) {
+    pub(super) async fn migrate(&self, run: &MigrationRun, tell: impl Fn(ExtentId, Outcome)) {
         let Some(_in_place) = self.extents.begin_in_place(run.target) else {
             return run.extents.iter().for_each(|&extent| tell(extent, Outcome::Stopped));
         };

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::adopted;
 use crate::copies::WriteBacks;
-use crate::core::{BlockSlots, Core, Durable, ExtentLocks, Extents, InCharge, Store, Upkeep};
+use crate::core::{BlockSlots, Core, Durable, ExtentLocks, Extents, InCharge, Own, Store, Upkeep};
 use crate::devices::{Buffers, Devices, Member, watched};
 use crate::epochs::{self, Adopted, Epochs};
 use crate::fence::lease::refuse_served;
@@ -335,50 +335,34 @@ async fn attempt<R: Runtime, D: Device>(
     let is_contained = state.stale_pages() == 0;
     let listed = Listed::new(changed, next_batch - 1, is_contained);
     state.set_only_journal(only_journal(&superblock, |device| members[device.index()].is_current()));
-    let (locks, guests, jobs) = (ExtentLocks::default(), Rc::new(guests), Rc::new(Jobs::default()));
-    let policy = Rc::new(InCharge::new(policy, policy_states));
-    let moves = Moves::new(&superblock);
-    let epochs = Epochs::of(&superblock);
+    let (moves, epochs) = (Moves::new(&superblock), Epochs::of(&superblock));
     let journal = Journal::new(replicas, superblock.epoch, ring, listed);
-    let store = Rc::new(Store::new(shape, state, Devices::new(members, superblock)));
-    let durable = Rc::new(Durable {
-        rt: rt.clone(),
-        store: store.clone(),
-        journal,
-        fence: Fence::new(rt.now()),
-        locks: locks.clone(),
-        guests: guests.clone(),
-        block_slots: BlockSlots::default(),
-        policy: policy.clone(),
-        jobs: jobs.clone(),
-        background: RefCell::default(),
-        dirty_spans,
-        sums,
+    let store = Store::new(shape, state, Devices::new(members, superblock));
+    let core = Rc::new_cyclic(|volume| {
+        let durable = Durable {
+            own: Own::within(volume),
+            rt: rt.clone(),
+            store,
+            journal,
+            fence: Fence::new(rt.now()),
+            locks: ExtentLocks::default(),
+            guests,
+            block_slots: BlockSlots::default(),
+            policy: InCharge::new(policy, policy_states),
+            jobs: Jobs::default(),
+            background: RefCell::default(),
+            dirty_spans,
+            sums,
+        };
+        let extents = Extents {
+            own: Own::within(volume),
+            durable,
+            buffers: Buffers::default(),
+            write_backs: WriteBacks::default(),
+            epochs,
+        };
+        Core { own: Own::within(volume), upkeep: Upkeep { own: Own::within(volume), extents, moves } }
     });
-    let extents = Rc::new(Extents {
-        rt: rt.clone(),
-        store: store.clone(),
-        durable: durable.clone(),
-        buffers: Buffers::default(),
-        locks: locks.clone(),
-        guests: guests.clone(),
-        write_backs: WriteBacks::default(),
-        policy: policy.clone(),
-        jobs: jobs.clone(),
-        epochs,
-    });
-    let upkeep = Rc::new(Upkeep {
-        rt: rt.clone(),
-        store: store.clone(),
-        durable: durable.clone(),
-        extents: extents.clone(),
-        locks: locks.clone(),
-        guests: guests.clone(),
-        moves,
-        policy: policy.clone(),
-        jobs: jobs.clone(),
-    });
-    let core = Rc::new(Core { rt: rt.clone(), store, durable, extents, upkeep, locks, guests, policy, jobs });
     core.upkeep.note_lack(lack);
     if !clean {
         // The flushed superblocks lie on all devices except an adopted disk. The disk may have unflushed

@@ -10,11 +10,10 @@ pub(crate) use state::PolicyStates;
 use crate::core::Upkeep;
 use braid_policy::{Homes, Policy};
 use braid_runtime::{Device, Runtime};
-use std::rc::Rc;
 
 impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Replaces the policy; the policy learns which extra copies there are.
-    pub fn replace_policy(self: &Rc<Self>, policy: Box<dyn Policy>) {
+    pub fn replace_policy(&self, policy: Box<dyn Policy>) {
         self.moves.pace.lift();
         self.policy.replace(policy);
         self.store.state.borrow_mut().behind.end_deferring();
@@ -24,7 +23,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
 
     /// Tells a new policy about all extra copies. Copies beyond the policy's limit are dropped in the
     /// background.
-    pub fn adopt_extras(self: &Rc<Self>) {
+    pub fn adopt_extras(&self) {
         let (state, mut policy) = (self.store.state.borrow(), self.policy.borrow_mut());
         for (block, _) in state.extras.all() {
             let copy = state.extra(block).expect("a block in the table has an extra copy");

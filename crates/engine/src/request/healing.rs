@@ -14,7 +14,6 @@ use braid_format::map_page::{Entry, MOST_MARKED};
 use braid_format::superblock::Features;
 use braid_policy::Origin;
 use braid_runtime::{Device, Runtime};
-use std::rc::Rc;
 
 impl Shape {
     /// True if a piece covers only a fraction of some part that is not in `valid`.
@@ -47,7 +46,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Zeroes a piece of a lost or partly lost extent. A whole extent becomes unallocated; parts are written
     /// with zeros. The caller holds the extent's lock, exclusive.
-    pub(super) async fn zero_lost(self: &Rc<Self>, piece: &Piece, entry: Entry) -> Result<()> {
+    pub(super) async fn zero_lost(&self, piece: &Piece, entry: Entry) -> Result<()> {
         if self.store.shape.is_all_of(piece) {
             self.guests.cache.borrow_mut().remove(piece.extent);
             self.store.drop_covered_extras(&self.policy, piece);

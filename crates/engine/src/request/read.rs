@@ -12,7 +12,6 @@ use braid_format::SlotNumber;
 use braid_format::map_page::Entry;
 use braid_policy::{ByteRange, Direction, Occasion, Origin};
 use braid_runtime::{Buf, Device, LockGuard, Mode, Runtime, join_all};
-use std::rc::Rc;
 
 /// Changes beside a read.
 struct Beside {
@@ -49,7 +48,7 @@ enum Way<'a, D> {
 
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Fills `into` with the bytes at `offset`.
-    pub async fn read(self: &Rc<Self>, offset: Bytes, into: &Buf) -> Result<()> {
+    pub async fn read(&self, offset: Bytes, into: &Buf) -> Result<()> {
         self.store.shape.check_range(offset, into.len())?;
         if into.is_empty() {
             return Ok(());
@@ -65,7 +64,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    async fn read_pieces(self: &Rc<Self>, request: ByteRange, into: &Buf) -> Result<()> {
+    async fn read_pieces(&self, request: ByteRange, into: &Buf) -> Result<()> {
         let all = self.store.shape.pieces(request.start, into.len()).map(async |piece| {
             let start = self.store.shape.extent_size * u64::from(piece.extent.0) + piece.range.start;
             let part = into.slice(start - request.start..start - request.start + piece.len());
@@ -75,7 +74,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     #[inline]
-    async fn read_one(self: &Rc<Self>, offset: Bytes, request: ByteRange, into: &Buf) -> Result<()> {
+    async fn read_one(&self, offset: Bytes, request: ByteRange, into: &Buf) -> Result<()> {
         let piece = &self.store.shape.one_piece(offset, into.len());
         if self.extents.must_decide(piece) && !planted(Bug::UndecidedRead) {
             Box::pin(self.upkeep.decide(piece, Op::Read)).await?;
@@ -194,7 +193,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     async fn read_further(
-        self: &Rc<Self>,
+        &self,
         piece: Piece,
         into: Buf,
         guard: LockGuard,
@@ -216,7 +215,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Starts a task that makes extra copies of the bytes just read, if the policy named a device.
-    fn promote_read(self: &Rc<Self>, piece: &Piece, read: &Buf, device: Option<DeviceId>, beside: Beside) {
+    fn promote_read(&self, piece: &Piece, read: &Buf, device: Option<DeviceId>, beside: Beside) {
         let Beside { changes: Some(changes), states } = beside else { return };
         let Some(device) = device else { return };
         // A task that cannot succeed would only hold its lock against other tasks.
@@ -229,7 +228,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         // If memory is short, the extra copy waits for another read.
         let Some(copy) = self.extents.buffers.to_copy.try_alloc(read.len()) else { return };
         copy.copy_from(Bytes::ZERO, read);
-        let (core, piece) = (self.clone(), piece.clone());
+        let (core, piece) = (self.own.handle(), piece.clone());
         self.jobs.begin();
         self.rt.spawn(async move {
             if let Some(guard) = core.durable.lock_briefly(piece.extent, Deadline::WARMTH).await
@@ -247,7 +246,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Reads an extent into the memory cache, if the volume has one.
-    pub async fn prefetch(self: &Rc<Self>, piece: &Piece) -> Result<()> {
+    pub async fn prefetch(&self, piece: &Piece) -> Result<()> {
         let (cached, limit) = self.guests.cache.borrow().len_and_limit();
         let entry = self.store.state.borrow().map.get(piece.extent);
         let is_lost = entry.home == SlotNumber::LOST || entry.partly_lost;
@@ -268,7 +267,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Reads a whole extent into the memory cache and copies the piece out. A bad sector elsewhere in the
     /// extent does not fail the piece.
-    async fn fetch(self: &Rc<Self>, piece: &Piece, into: &Buf, passes_clean: bool) -> Result<()> {
+    async fn fetch(&self, piece: &Piece, into: &Buf, passes_clean: bool) -> Result<()> {
         let buf = {
             let mut cache = self.guests.cache.borrow_mut();
             // Another task may have cached the extent while this task waited for the lock.

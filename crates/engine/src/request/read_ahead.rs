@@ -131,7 +131,7 @@ impl Shape {
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Notes a guest's read. If the read belongs to a stream, the next bytes of the stream may be read ahead.
     #[inline]
-    pub(super) fn note_read(self: &Rc<Self>, read: Range<Bytes>) {
+    pub(super) fn note_read(&self, read: Range<Bytes>) {
         let stream = self.guests.streams.borrow_mut().note(&read, || self.rt.now());
         if let Some(stream) = stream
             && !self.jobs.are_ending()
@@ -141,7 +141,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     #[inline(never)]
-    fn read_ahead(self: &Rc<Self>, stream: usize, read: &Range<Bytes>) {
+    fn read_ahead(&self, stream: usize, read: &Range<Bytes>) {
         let devices = self.store.devices.iter().count();
         let all_runs = RUNS_AHEAD * devices as u64;
         let mut runs = Vec::new();
@@ -257,13 +257,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Starts a run. False if there is no memory for the run.
-    fn begin_run(self: &Rc<Self>, run: AheadRun) -> bool {
+    fn begin_run(&self, run: AheadRun) -> bool {
         let Some(buf) = self.guests.ahead.borrow_mut().room(run.len) else { return false };
         let request = Rc::new(AheadRequest::new(run.device, run.len));
         let mut ahead = self.guests.ahead.borrow_mut();
         run.parts.iter().for_each(|part| ahead.expect(&part.piece, &request));
         drop(ahead);
-        let (core, turns) = (self.clone(), self.store.member(run.device).ahead.clone());
+        let (core, turns) = (self.own.handle(), self.store.member(run.device).ahead.clone());
         let turn = turns.try_acquire(1);
         self.jobs.begin();
         self.rt.spawn(async move {

@@ -27,7 +27,6 @@ use crate::shape::Piece;
 use braid_base::{Bytes, Nanos, Op};
 use braid_policy::Flags;
 use braid_runtime::{Device, LockGuard, Mode, Runtime};
-use std::rc::Rc;
 
 /// A guest's request in the volume.
 pub(crate) struct AdmittedRequest<'a> {
@@ -86,7 +85,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// extent, and, if `keeps_bytes`, until its copies are equal. `whole` gives the bytes of a change that
     /// replaces the extent. The caller holds no lock.
     pub(super) async fn wait_until_settled(
-        self: &Rc<Self>,
+        &self,
         piece: &Piece,
         op: Op,
         keeps_bytes: impl FnOnce() -> bool,

@@ -25,7 +25,6 @@ use braid_format::SlotNumber;
 use braid_format::map_page::Entry;
 use braid_policy::{ByteRange, Direction, Occasion, Origin, WriteTarget};
 use braid_runtime::{Buf, Device, Mode, RangeGuard, Runtime, join_all};
-use std::rc::Rc;
 
 /// The policy's placement of a write.
 #[derive(Clone, Copy)]
@@ -41,7 +40,7 @@ struct Placed {
 
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Writes `from` at `offset`.
-    pub async fn write(self: &Rc<Self>, offset: Bytes, from: &Buf, durability: Durability) -> Result<()> {
+    pub async fn write(&self, offset: Bytes, from: &Buf, durability: Durability) -> Result<()> {
         self.store.shape.check_range(offset, from.len())?;
         self.extents.refuse_degraded()?;
         if from.is_empty() {
@@ -60,7 +59,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Writes a range that is too long for one change of an epoch, one change after the other.
-    async fn write_parts(self: &Rc<Self>, offset: Bytes, from: &Buf) -> Result<()> {
+    async fn write_parts(&self, offset: Bytes, from: &Buf) -> Result<()> {
         let (most, mut at) = (self.extents.longest_change(), Bytes::ZERO);
         while at < from.len() {
             let end = from.len().min(at + most);
@@ -72,7 +71,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Writes at most one change of an epoch.
     #[inline]
-    async fn write_change(self: &Rc<Self>, offset: Bytes, from: &Buf) -> Result<()> {
+    async fn write_change(&self, offset: Bytes, from: &Buf) -> Result<()> {
         loop {
             let change = self.extents.admit_change(from.len()).await;
             let were_kept = change.is_some();
@@ -87,7 +86,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     #[inline]
-    async fn write_now(self: &Rc<Self>, offset: Bytes, from: &Buf) -> Result<()> {
+    async fn write_now(&self, offset: Bytes, from: &Buf) -> Result<()> {
         let request = ByteRange::new(offset, from.len());
         if self.store.shape.is_one_piece(offset, from.len()) {
             let piece = self.store.shape.one_piece(offset, from.len());
@@ -97,7 +96,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         }
     }
 
-    async fn write_pieces(self: &Rc<Self>, request: ByteRange, from: &Buf) -> Result<()> {
+    async fn write_pieces(&self, request: ByteRange, from: &Buf) -> Result<()> {
         let all = self.store.shape.pieces(request.start, from.len()).map(async |piece| {
             let start = self.store.shape.extent_size * u64::from(piece.extent.0) + piece.range.start;
             let part = from.slice(start - request.start..start - request.start + piece.len());
@@ -106,7 +105,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         join_all(all).await.into_iter().collect()
     }
 
-    async fn write_piece(self: &Rc<Self>, piece: &Piece, request: ByteRange, from: &Buf) -> Result<()> {
+    async fn write_piece(&self, piece: &Piece, request: ByteRange, from: &Buf) -> Result<()> {
         if !self.is_settled(piece) {
             let whole = || Whole::Bytes(from.clone());
             Box::pin(self.wait_until_settled(piece, Op::Write, || true, whole)).await?;
@@ -130,13 +129,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Writes to the only copy. Nearly every write: one place of one device.
     #[inline]
-    async fn write_plain(
-        self: &Rc<Self>,
-        piece: &Piece,
-        from: &Buf,
-        entry: Entry,
-        ticket: &Ticket<'_>,
-    ) -> Result<()> {
+    async fn write_plain(&self, piece: &Piece, from: &Buf, entry: Entry, ticket: &Ticket<'_>) -> Result<()> {
         let (member, start) = self.store.locate(entry.home);
         let at = start + piece.range.start;
         let _noted = self.durable.begin_disk_write(member.id, at, from.len(), Some(from)).await;
@@ -164,7 +157,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// differ from the home. The span counts as written until their removal is in the journal, and only then
     /// becomes clean.
     async fn write_differing(
-        self: &Rc<Self>,
+        &self,
         piece: &Piece,
         from: &Buf,
         placed: Placed,
@@ -266,7 +259,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Writes to the target chosen by the policy.
     async fn write_further(
-        self: &Rc<Self>,
+        &self,
         piece: &Piece,
         from: &Buf,
         Placed { entry, target, timing, request }: Placed,
@@ -295,7 +288,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Writes to an extent for the first time, or for the first time since a discard. Allocates the required
     /// copies, and writes the required copies or an extra copy.
-    async fn write_new(self: &Rc<Self>, piece: &Piece, request: ByteRange, from: &Buf) -> Result<Updated> {
+    async fn write_new(&self, piece: &Piece, request: ByteRange, from: &Buf) -> Result<Updated> {
         let (mut full, mut tries) = (None, self.store.devices.iter().count());
         loop {
             let allocated = self.extents.allocate(piece.extent, Some((piece, request))).await;
@@ -326,19 +319,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Writes to a lost extent. The covered parts become valid.
-    async fn write_lost(self: &Rc<Self>, piece: &Piece, request: ByteRange, from: &Buf) -> Result<Updated> {
+    async fn write_lost(&self, piece: &Piece, request: ByteRange, from: &Buf) -> Result<Updated> {
         self.begin_healing(piece, 0).await?;
         self.write_new(piece, request, from).await
     }
 
     /// Writes to the required copies, and to extra copies if there are any.
-    async fn write_home(
-        self: &Rc<Self>,
-        piece: &Piece,
-        from: &Buf,
-        entry: Entry,
-        timing: Timing,
-    ) -> Result<Updated> {
+    async fn write_home(&self, piece: &Piece, from: &Buf, entry: Entry, timing: Timing) -> Result<Updated> {
         let written = self.write_required_copies(piece, from, entry, timing).await?;
         let updated = self.extents.update_extras(piece, from).await?;
         self.store.make_valid(piece, written);
@@ -349,7 +336,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// updated, if other tasks use the extent: readers may still use the copies. Waiting for such readers
     /// would bring the requests of a stream to the disk out of order.
     async fn write_home_alone(
-        self: &Rc<Self>,
+        &self,
         piece: &Piece,
         from: &Buf,
         entry: Entry,
@@ -369,7 +356,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     async fn write_required_copies(
-        self: &Rc<Self>,
+        &self,
         piece: &Piece,
         from: &Buf,
         entry: Entry,
@@ -387,12 +374,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Writes a whole cached extent, updated by this piece, to a new home. `None` if the extent is not
     /// cached, the target has no room, or the extent has a second copy.
-    async fn write_moved(
-        self: &Rc<Self>,
-        piece: &Piece,
-        from: &Buf,
-        target: DeviceId,
-    ) -> Result<Option<Updated>> {
+    async fn write_moved(&self, piece: &Piece, from: &Buf, target: DeviceId) -> Result<Option<Updated>> {
         if self.store.state.borrow().map.get(piece.extent).second != SlotNumber::NONE {
             return Ok(None);
         }

@@ -17,7 +17,6 @@ use braid_format::map_page::Entry;
 use braid_policy::Origin;
 use braid_runtime::{Device, Runtime, yield_now};
 use std::ops::Range;
-use std::rc::Rc;
 
 /// Number of extents after which a request lets other tasks run.
 const HOLES_IN_A_ROW: usize = 1024;
@@ -25,7 +24,7 @@ const HOLES_IN_A_ROW: usize = 1024;
 impl<R: Runtime, D: Device> Core<R, D> {
     /// Makes a range read as zeros.
     pub async fn zero(
-        self: &Rc<Self>,
+        &self,
         offset: Bytes,
         len: Bytes,
         zeroing: Zeroing,
@@ -70,7 +69,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Frees the last extent after the end of the volume, which is about to grow. Bytes there may be valid:
     /// a write up to the end of the volume counts as a write up to the end of the extent.
-    pub async fn zero_after_end(self: &Rc<Self>) -> Result<()> {
+    pub async fn zero_after_end(&self) -> Result<()> {
         let (size, extent_size) = (self.store.shape.volume_size, self.store.shape.extent_size);
         if size.is_aligned(extent_size) {
             return Ok(());
@@ -89,7 +88,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Frees a range. Discarded bytes read as zeros; on an adopted disk, they read as the disk reads
     /// discarded blocks.
-    pub async fn discard(self: &Rc<Self>, offset: Bytes, len: Bytes) -> Result<()> {
+    pub async fn discard(&self, offset: Bytes, len: Bytes) -> Result<()> {
         if !self.store.state.borrow().map.is_of_adopted() {
             return self.zero(offset, len, Zeroing::MayDiscard, Durability::Volatile).await;
         }
@@ -109,7 +108,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Drops the extra copies of a piece, dirty copies included, and sends a discard to the disk.
-    async fn discard_piece(self: &Rc<Self>, piece: &Piece) -> Result<()> {
+    async fn discard_piece(&self, piece: &Piece) -> Result<()> {
         let _ticket = self.claim(piece).await?.begin(self, piece);
         let differing = self.extents.begin_differing(piece).await?;
         self.guests.cache.borrow_mut().remove(piece.extent);
@@ -129,7 +128,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Ok(())
     }
 
-    async fn zero_piece(self: &Rc<Self>, piece: Piece, zeroing: Zeroing) -> Result<()> {
+    async fn zero_piece(&self, piece: Piece, zeroing: Zeroing) -> Result<()> {
         if zeroing == Zeroing::MayDiscard && self.store.is_hole(&piece) {
             return Ok(());
         }
@@ -160,7 +159,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         result
     }
 
-    async fn zero_locked(self: &Rc<Self>, piece: &Piece, zeroing: Zeroing) -> Result<()> {
+    async fn zero_locked(&self, piece: &Piece, zeroing: Zeroing) -> Result<()> {
         self.extents.zero_extra_edges(piece).await?;
         let entry = self.store.state.borrow().map.get(piece.extent);
         if entry.is_any_lost() {
@@ -197,7 +196,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     /// Writes zeros to the fractions of valid parts in the range.
-    async fn zero_edges(self: &Rc<Self>, piece: &Piece, mut entry: Entry, covered: u16) -> Result<Entry> {
+    async fn zero_edges(&self, piece: &Piece, mut entry: Entry, covered: u16) -> Result<Entry> {
         let range = &piece.range;
         let inner_start = range.start.align_up(self.store.shape.part_size).min(range.end);
         let inner_end = range.end.align_down(self.store.shape.part_size).max(inner_start);
