@@ -43,6 +43,7 @@ const FLOORS: &[Floors] = &[
             "map",
             "devices",
             "core",
+            "copier",
             "export",
             "epochs",
             "journal",
@@ -73,7 +74,7 @@ const FLOORS: &[Floors] = &[
             ("core", "policy"),
             ("core", "request"),
         ],
-        on_circles: 52,
+        on_circles: 50,
     },
 ];
 

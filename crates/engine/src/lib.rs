@@ -29,6 +29,7 @@
 mod adopted;
 mod buffer;
 mod check;
+mod copier;
 mod copies;
 mod core;
 mod create;

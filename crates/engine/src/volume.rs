@@ -292,7 +292,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
     /// function returns. The policy keeps its learned state.
     pub fn switch_mode(&self, mode: usize) {
         let core = &self.core;
-        core.upkeep.moves.pace.lift();
+        core.upkeep.moves.budget.lift();
         core.policy.switch(mode);
         core.upkeep.shrink_beyond_room();
         core.jobs.wake();

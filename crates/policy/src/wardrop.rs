@@ -21,7 +21,7 @@
 //! | second, "hot data is migrated"; "only … when the load-balancing tokens are not completely consumed by the allocation process"; "only the blocks in the [LRU] list … used in the write-through cache" | `migrate_hot` |
 //! | "tokens that have not been consumed in one sample period will not roll over" | `equation_1`, `plan` |
 //! | first, "from devices that are filling up to the devices that still have unfilled capacity (and when there is a choice …, to the lighter-loaded device)" | `migrate_cold` |
-//! | the engine: "migration requests lower priority"; "idle times" | `moves/turns.rs` |
+//! | the engine: "migration requests lower priority"; "idle times" | `copier/budget.rs` |
 //! | the engine: an extent "that was previously allocated and 'trimmed'" is new: it has no home | `request/zero.rs` |
 //! | the engine: a "cache of 100 recently read extents", read whole on a miss (`readahead=first` of the volume) | `request/cache.rs` |
 //! | the engine: "migration requires only the last operation", for memory has the extent | `moves/together.rs` |

@@ -63,7 +63,7 @@ impl<R: Runtime, D: Device> Extents<R, D> {
 
     /// Reads a range from one copy. The copy must be proved before and after the read: a flush may fail
     /// meanwhile.
-    pub(super) async fn read_kept(
+    pub async fn read_kept(
         &self,
         extent: ExtentId,
         slot: SlotNumber,

@@ -10,7 +10,7 @@
 //! empty.
 
 use crate::Result;
-use crate::copies::Mover;
+use crate::copier::Mover;
 use crate::core::{InCharge, Store, Upkeep};
 use crate::planted::{Bug, planted};
 use braid_base::{BlockId, DeviceId, Nanos};

@@ -6,7 +6,7 @@
 //! Nothing is written to an undecided range. The opening flushed both copies, so the later loss of a home
 //! takes nothing from a second copy made from the home, unless the home has moved since.
 
-use crate::copies::Mover;
+use crate::copier::Mover;
 use crate::core::{Extents, InCharge, Store, Upkeep};
 use crate::devices::{Deadline, LARGEST_BUFFER, Member};
 use crate::planted::{Bug, planted};

@@ -15,7 +15,7 @@
 //! The blocks themselves need no intent. Until a clean block is durable, the journal says *dirty*, or the
 //! span is dirty since the write that dirtied the block.
 
-use crate::copies::Mover;
+use crate::copier::Mover;
 use crate::copies::write_backs::AT_ONCE;
 use crate::core::{Extents, Store, Upkeep};
 use crate::devices::Deadline;
@@ -92,7 +92,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
         let len = lens.iter().fold(Bytes::ZERO, |sum, &len| sum + len);
         self.rest(mover, &self.store.sources_of(&all)).await;
         self.rest(mover, &[device]).await;
-        self.give_way(mover, device, len).await;
+        self.wait_for_time(mover, &[device], len).await;
         let _room = self
             .durable
             .reserve(all.len() + all.iter().map(|dirty| dirty.blocks.len()).sum::<usize>())

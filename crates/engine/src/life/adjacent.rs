@@ -1,14 +1,13 @@
 //! Makes adjacent slots free for metadata: homes, second copies and cached copies in a window of the device
 //! go elsewhere, and nothing new comes there ([`crate::map::State::begin_window`]).
 //!
-//! Extents move as from a draining device ([`super::drain`]): under the lock of the extent, and from the copy
-//! itself. The other slots of the same device come first.
+//! Extents move as from a draining device ([`super::leaving_copy`]). The other slots of the same device come
+//! first.
 
 use crate::Result;
-use crate::copies::Mover;
+use crate::copier::{IN_A_ROW, Mover};
 use crate::core::{Store, Upkeep};
 use crate::devices::{Devices, LARGEST_BUFFER};
-use crate::map::{Arrival, Other};
 use braid_base::{BlockId, Bytes, DeviceId, ExtentId, Nanos};
 use braid_format::map_page::Entry;
 use braid_format::superblock::Superblock;
@@ -20,8 +19,6 @@ use std::ops::Range;
 const MOST_IDLE: u32 = 5;
 /// Pause after a round without progress.
 const REST: Nanos = Nanos::from_secs(1);
-/// Extents, or cached copies, that a search passes before it yields.
-const IN_A_ROW: u32 = 4096;
 
 impl<D: Device> Devices<D> {
     /// Slots of a device with metadata.
@@ -105,49 +102,12 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
 
     async fn move_copy(&self, extent: ExtentId, device: DeviceId, bytes: &Buf) -> Result<()> {
         let _guard = self.locks.exclusive(extent).await;
-        let (entry, durable) = {
-            let state = self.store.state.borrow();
-            (state.map.get(extent), state.durable_entry(extent))
-        };
-        let is_home = self.store.state.borrow().is_in_window(entry.home);
-        let leaves = if is_home { entry.home } else { entry.second };
-        // The reason is in `Upkeep::begin_copy`.
-        let has_moved = (durable.home, durable.second) != (entry.home, entry.second);
-        let is_sound = matches!(self.store.copies_of(extent, &entry).other, Other::None | Other::Equal(_));
-        if !self.store.state.borrow().is_in_window(leaves)
-            || !is_sound
-            || self.store.shape.copies > 1 && has_moved
-        {
-            return Ok(());
+        let is_left = |slot| self.store.state.borrow().is_in_window(slot);
+        let targets = [device].into_iter().chain(self.store.targets(extent, device));
+        match self.begin_leaving_copy(extent, is_left, false, targets) {
+            Some(begun) => self.move_leaving_copy(begun, bytes).await.map(drop),
+            None => Ok(()),
         }
-        let mut targets = [device].into_iter().chain(self.store.targets(extent, device));
-        let slot = {
-            let mut state = self.store.state.borrow_mut();
-            if !state.watch(extent) {
-                return Ok(());
-            }
-            let slot = targets.find_map(|target| state.take_for(extent, target, Arrival::Moved));
-            if slot.is_none() {
-                state.unwatch(extent);
-            }
-            slot
-        };
-        let Some(slot) = slot else { return Ok(()) };
-        let states = self.store.devices.changes();
-        let copied = self.copy_off(extent, entry, leaves, slot, bytes).await;
-        let mut state = self.store.state.borrow_mut();
-        let whole = copied.is_ok() && self.store.devices.changes() == states;
-        let target = state.space.locate(slot).expect("a slot that was taken exists").device;
-        if !self.store.devices.end_copy(&mut state, extent, target, slot, whole) {
-            return copied.map(drop);
-        }
-        let after = if is_home { Entry { home: slot, ..entry } } else { Entry { second: slot, ..entry } };
-        state.set_extent(extent, after);
-        state.retire(leaves);
-        let mut background = self.durable.background.borrow_mut();
-        background.migrations += 1;
-        background.migrated_bytes += copied.unwrap_or_default().0;
-        Ok(())
     }
 }
 

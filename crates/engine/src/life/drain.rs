@@ -1,17 +1,15 @@
 //! Moves everything off a draining device: the volume's metadata ([`super::metadata`]), homes and second
 //! copies of extents, and cached copies. The data of a lost device is copied from the other required copies.
 //!
-//! An extent moves under its lock: constant guest writes cannot stop the move. Before the lock, the move
-//! waits until both devices have time for moves. With the lock, the move waits only for devices. The source
-//! is the leaving copy itself, for the same reason as in a migration: if a device has lost writes, the source
-//! of the new copy is known.
+//! An extent moves under its lock ([`super::leaving_copy`]). Before the lock, the move waits until both
+//! devices have time for moves. With the lock, the move waits only for devices.
 
 use crate::Result;
-use crate::copies::Mover;
+use crate::copier::{IN_A_ROW, LONGEST_RUN, MOST_IN_RUN, Mover, RUNS_AT_ONCE};
 use crate::core::{Store, Upkeep};
 use crate::devices::DrainStatus;
 use crate::devices::LARGEST_BUFFER;
-use crate::map::{Arrival, Other};
+use crate::map::Other;
 use braid_base::{BlockId, Bytes, DeviceId, ExtentId, Nanos};
 use braid_format::map_page::Entry;
 use braid_format::{SlotNumber, SpanId};
@@ -22,19 +20,12 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
-/// Runs in flight: a run is read while another is written.
-const AT_ONCE: usize = 4;
-/// Longest run, in bytes and in extents: guests wait behind a run.
-const LONGEST: Bytes = Bytes(1 << 20);
-const MOST_IN_RUN: usize = 8;
 /// Largest distance between the copies read by one run.
 const WINDOW: Bytes = Bytes(2 << 20);
 /// Extents sorted by their slots at a time.
 const SORTED: usize = 1024;
 /// Blocks with a cached copy sorted by address at a time: 256 MiB of 4 KiB blocks, and some milliseconds.
 const BLOCKS_SORTED: usize = 1 << 16;
-/// Extents, or cached copies, that a search passes before it yields.
-const IN_A_ROW: u32 = 4096;
 /// Pause of a drain after an incomplete round.
 const REST: Nanos = Nanos::from_secs(1);
 
@@ -115,7 +106,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
                 }
                 Ok(())
             };
-            let moved = join_all((0..AT_ONCE).map(|_| work())).await;
+            let moved = join_all((0..RUNS_AT_ONCE).map(|_| work())).await;
             self.end_writes(&spans);
             self.settle_reproduced().await?;
             moved.into_iter().collect::<Result<()>>()?;
@@ -167,7 +158,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
         let target = self.store.targets(first, device).first().copied();
         let mut run =
             DrainRun { extents: vec![first], source: source.map(|slot| self.store.device_of(slot)), target };
-        let most = ((LONGEST / self.store.shape.extent_size) as usize).min(MOST_IN_RUN);
+        let most = ((LONGEST_RUN / self.store.shape.extent_size) as usize).min(MOST_IN_RUN);
         let fits = |&extent: &ExtentId| {
             let next = self.store.read_from(extent, device);
             let (Some(first), Some(next)) = (source, next) else { return false };
@@ -231,35 +222,25 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Moves one extent. Nothing changes while a copy is behind or another job moves the extent.
     async fn move_off(&self, extent: ExtentId, device: DeviceId, target: DeviceId, bytes: Buf) -> Result<()> {
         let _guard = self.locks.exclusive(extent).await;
-        let Some((before, slot)) = self.begin_move_off(extent, device, target) else { return Ok(()) };
-        let on = |slot: SlotNumber| self.store.state.borrow().space.locate(slot).map(|s| s.device);
-        let is_home = on(before.home) == Some(device);
-        let (leaves, stays) =
-            if is_home { (before.home, before.second) } else { (before.second, before.home) };
-        let is_there = self.store.member(device).is_current();
-        let source = if is_there { leaves } else { stays };
-        let states = self.store.devices.changes();
-        let doubts = self.store.state.borrow().behind.doubts(self.store.shape.span_of(extent));
-        let copied = self.copy_off(extent, before, source, slot, &bytes).await;
-        let mut state = self.store.state.borrow_mut();
-        let whole = copied.is_ok() && self.store.devices.changes() == states;
-        let target = state.space.locate(slot).expect("a slot that was taken exists").device;
-        if !self.store.devices.end_copy(&mut state, extent, target, slot, whole) {
-            return copied.map(drop);
+        if self.durable.journal.commits.have_failed()
+            || !self.may_drain(device)
+            || self.extents.is_image(target)
+        {
+            return Ok(());
         }
-        let after = match is_home && is_there {
-            true => Entry { home: slot, ..before },
-            false => Entry { home: if is_there { before.home } else { stays }, second: slot, ..before },
+        let is_lost = !self.store.member(device).is_current();
+        let is_on = |slot: SlotNumber| {
+            self.store.state.borrow().space.locate(slot).is_some_and(|slot| slot.device == device)
         };
-        state.set_extent(extent, after);
-        state.retire(leaves);
-        self.store.devices.drains.count(device, self.store.shape.extent_size, self.rt.now());
-        let mut background = self.durable.background.borrow_mut();
-        background.migrations += 1;
-        background.migrated_bytes += copied.unwrap_or_default().0;
-        drop(state);
-        if !is_there {
-            self.moves.note_reproduced(&self.store, extent, doubts);
+        let others = self.store.targets(extent, device);
+        let targets = others.contains(&target).then_some(target).into_iter().chain(others);
+        let Some(begun) = self.begin_leaving_copy(extent, is_on, is_lost, targets) else { return Ok(()) };
+        let doubts = self.store.state.borrow().behind.doubts(self.store.shape.span_of(extent));
+        if self.move_leaving_copy(begun, &bytes).await? {
+            self.store.devices.drains.count(device, self.store.shape.extent_size, self.rt.now());
+            if is_lost {
+                self.moves.note_reproduced(&self.store, extent, doubts);
+            }
         }
         Ok(())
     }
@@ -273,80 +254,6 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
             self.resync_range(ByteRange { start, end }, Move::GAP).await?;
         }
         Ok(())
-    }
-
-    /// Takes a slot for the copy of an extent whose lock the caller holds, and watches the extent: no other
-    /// job moves it meanwhile.
-    fn begin_move_off(
-        &self,
-        extent: ExtentId,
-        device: DeviceId,
-        target: DeviceId,
-    ) -> Option<(Entry, SlotNumber)> {
-        if self.durable.journal.commits.have_failed()
-            || !self.may_drain(device)
-            || self.extents.is_image(target)
-        {
-            return None;
-        }
-        self.store.index_on(extent, device)?;
-        let entry = self.store.state.borrow().map.get(extent);
-        let other = self.store.copies_of(extent, &entry).other;
-        let is_sound = match self.store.member(device).is_current() {
-            true => matches!(other, Other::None | Other::Equal(_)),
-            // The remaining copy is current, and is the source of the new copy.
-            false => other == Other::Away,
-        };
-        let durable = self.store.state.borrow().durable_entry(extent);
-        // The reason is in `Upkeep::begin_copy`. An extent that is behind is resynchronised first.
-        let has_moved = (durable.home, durable.second) != (entry.home, entry.second);
-        if self.store.shape.copies > 1 && has_moved || !is_sound {
-            return None;
-        }
-        let others = self.store.targets(extent, device);
-        let is_still = others.contains(&target);
-        let mut targets = is_still.then_some(target).into_iter().chain(others);
-        let mut state = self.store.state.borrow_mut();
-        if !state.watch(extent) {
-            return None;
-        }
-        let slot = targets.find_map(|target| state.take_for(extent, target, Arrival::Moved));
-        if slot.is_none() {
-            state.unwatch(extent);
-        }
-        Some((entry, slot?))
-    }
-
-    /// Copies the valid parts of an extent from slot to slot. The caller holds the extent's lock, and the
-    /// journal says that the copies may differ.
-    pub(super) async fn copy_off(
-        &self,
-        extent: ExtentId,
-        entry: Entry,
-        source: SlotNumber,
-        target: SlotNumber,
-        bytes: &Buf,
-    ) -> Result<Bytes> {
-        let (mut at, mut copied) = (Bytes::ZERO, Bytes::ZERO);
-        while at < self.store.shape.extent_size {
-            let limit = (at + bytes.len()).min(self.store.shape.extent_size);
-            let (valid, end) = self.store.shape.run(entry.valid, at, limit);
-            if valid {
-                let (range, part) = (at..end, bytes.slice(Bytes::ZERO..end - at));
-                self.store.check_kept(extent, source, &range)?;
-                let start = self.rt.now();
-                self.extents.read_slot(source, range.clone(), &part, Origin::Background).await?;
-                // A flush may have failed meanwhile.
-                self.store.check_kept(extent, source, &range)?;
-                self.count(Mover::Engine, self.store.device_of(source), start);
-                let start = self.rt.now();
-                self.extents.write_slot(target, &range, Some(&part), entry.valid, Origin::Background).await?;
-                self.count(Mover::Engine, self.store.device_of(target), start);
-                copied += end - at;
-            }
-            at = end;
-        }
-        Ok(copied)
     }
 
     /// Drops the cached copies on a device; dirty copies are written back first. Blocks go in batches by

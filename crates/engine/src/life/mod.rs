@@ -1,15 +1,16 @@
 //! Devices that join or leave an open volume while guests work.
 //!
 //! ```text
-//! add.rs        adds a device: known to all devices first, then counted, then filled
-//! remove.rs     removes a device: admission, cancellation, end
-//! drain.rs      moves all data off a device
-//! metadata.rs   moves journal, map and other regions off a device
-//! renew.rs      rebuilds a region after a failed write
-//! resize.rs     prepares another size: admission, room for metadata
-//! adjacent.rs   makes adjacent slots free for metadata
-//! fresh.rs      closes the volume with the other size
-//! returning.rs  returns a failed or missing device
+//! add.rs           adds a device: known to all devices first, then counted, then filled
+//! remove.rs        removes a device: admission, cancellation, end
+//! drain.rs         moves all data off a device
+//! leaving_copy.rs  moves one required copy to another slot
+//! metadata.rs      moves journal, map and other regions off a device
+//! renew.rs         rebuilds a region after a failed write
+//! resize.rs        prepares another size: admission, room for metadata
+//! adjacent.rs      makes adjacent slots free for metadata
+//! fresh.rs         closes the volume with the other size
+//! returning.rs     returns a failed or missing device
 //! ```
 //!
 //! A device that has not joined yet, or has left, is *removed* in the table of devices: its place and its
@@ -20,6 +21,7 @@ mod add;
 mod adjacent;
 mod drain;
 mod fresh;
+mod leaving_copy;
 mod metadata;
 mod remove;
 mod renew;
@@ -76,7 +78,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
     fn set_device(&self, superblock: &Superblock, device: DeviceId) -> Result<()> {
         let learned = self.extents.with_policy(|policy, view| policy.save(view));
         let count = superblock.devices.len();
-        self.moves.set_devices(count);
+        self.moves.budget.set_devices(count);
         self.store.state.borrow_mut().set_device(superblock, device);
         self.store.state.borrow_mut().views[device.index()].node = self.store.member(device).node();
         let (policy, lack) = self.policy_with(&self.store.state.borrow().views)?;

@@ -1,7 +1,7 @@
 //! Inspection: bytes that a policy asks for, read in the background as guests would read the bytes.
 
 use crate::Result;
-use crate::copies::Mover;
+use crate::copier::Mover;
 use crate::core::Upkeep;
 use braid_base::Bytes;
 use braid_policy::{ByteRange, LONGEST_INSPECTED, Origin, Outcome};
@@ -19,7 +19,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
         let changes = self.policy.changes();
         let bytes = self.extents.buffer(&self.extents.buffers.moves, range.len().max(Bytes(1))).await?;
         for piece in self.store.shape.pieces(range.start, range.len()) {
-            let devices = self.moves.limited_of_extent(&self.store, piece.extent);
+            let devices = self.moves.budget.limited_of_extent(&self.store, piece.extent);
             self.rest(Mover::Plan, &devices).await;
             if self.jobs.are_ending() || self.policy.changes() != changes {
                 return Ok(Outcome::Stopped);

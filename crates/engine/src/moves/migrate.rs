@@ -5,7 +5,7 @@
 //! dropped, and the move stops. The policy may ask again.
 
 use crate::Result;
-use crate::copies::Mover;
+use crate::copier::Mover;
 use crate::core::Upkeep;
 use crate::devices::Devices;
 use crate::map::{Arrival, State};
@@ -97,38 +97,6 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
         let copied = self.copy_parts(extent, entry, slot, mover).await;
         self.store.state.borrow_mut().behind.end_write(span, None, self.rt.now());
         copied
-    }
-
-    async fn copy_parts(
-        &self,
-        extent: ExtentId,
-        entry: Entry,
-        slot: SlotNumber,
-        mover: Mover,
-    ) -> Result<Option<Bytes>> {
-        let (mut at, mut copied) = (Bytes::ZERO, Bytes::ZERO);
-        while at < self.store.shape.extent_size {
-            if mover == Mover::Plan && at > Bytes::ZERO && self.moves.must_yield(&self.store) {
-                return Ok(None);
-            }
-            let limit = (at + self.moves.longest_move()).min(self.store.shape.extent_size);
-            let (valid, end) = self.store.shape.run(entry.valid, at, limit);
-            if valid {
-                let source = self.store.device_of(self.store.copies_of(extent, &entry).current);
-                let target = self.store.device_of(slot);
-                self.rest(mover, &[source, target]).await;
-                let bytes = self.extents.buffer(&self.extents.buffers.moves, end - at).await?;
-                let read = self.extents.read_to_move(extent, &entry, at..end, &bytes);
-                self.in_turn(mover, source, end - at, read).await?;
-                let (member, start) = self.store.locate(slot);
-                let node = self.store.member(source).node();
-                let write = self.durable.device_write_moved(member, start + at, &bytes, node);
-                self.in_turn(mover, target, end - at, write).await?;
-                copied += end - at;
-            }
-            at = end;
-        }
-        Ok(Some(copied))
     }
 }
 

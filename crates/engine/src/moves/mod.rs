@@ -2,32 +2,26 @@
 
 mod inspect;
 mod migrate;
-mod pace;
 mod probe;
 mod progress;
 mod ranges;
 mod reproduced;
 mod resync;
-mod runs;
 mod together;
 mod trim;
-mod turns;
 
 pub use progress::MovesStatus;
 
-use crate::copies::Mover;
+use crate::copier::{Budget, MigrationRun, MoveTask, Mover, Queue};
 use crate::core::{Store, Upkeep};
 use crate::shape::Shape;
 use braid_base::{Bytes, Nanos, Rng};
 use braid_format::superblock::Superblock;
 use braid_policy::{Move, Origin, Outcome, Plan};
 use braid_runtime::{Device, Runtime, join_all};
-use pace::Pace;
 use progress::Progress;
 use reproduced::Reproduced;
-use runs::{MigrationRun, MoveTask, Queue};
 use std::cell::{Cell, RefCell};
-use turns::Turns;
 
 /// Longest lag of the map images behind the journal. If the first metadata device is lost, the second image
 /// lags by at most this time.
@@ -48,12 +42,8 @@ pub(crate) struct Moves {
     pub queue: RefCell<Queue>,
     /// Progress of the plan.
     pub progress: Progress,
-    /// Limits of the plan.
-    pub pace: Pace,
-    /// The engine's own budget.
-    pub turns: Turns,
-    /// Start of the plan, if the plan yields to guests.
-    pub yields_since: Cell<Option<Nanos>>,
+    /// Time of devices for moves.
+    pub budget: Budget,
     /// Moves in flight.
     pub moving: Cell<usize>,
     /// True during an audit: no move begins.
@@ -73,21 +63,13 @@ impl Moves {
         Moves {
             queue: RefCell::new(Queue::new(Vec::new(), superblock.extent_size, false)),
             progress: Progress::default(),
-            pace: Pace::new(superblock.devices.len()),
-            turns: Turns::new(superblock.devices.len()),
-            yields_since: Cell::new(None),
+            budget: Budget::new(superblock.devices.len()),
             moving: Cell::new(0),
             auditing: Cell::new(false),
             resynced: Cell::new(false),
             reproduced: Reproduced::default(),
             probe_rng: RefCell::new(Rng::new(superblock.epoch)),
         }
-    }
-
-    /// Sets the number of devices.
-    pub fn set_devices(&self, devices: usize) {
-        self.pace.set_devices(devices);
-        self.turns.set_devices(devices);
     }
 }
 
@@ -191,8 +173,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
             plan.clear();
             self.store.show_written();
             let next = self.extents.with_policy(|policy, view| policy.plan(view, &mut plan));
-            self.moves.pace.follow(&plan);
-            self.moves.yields_since.set(plan.yields.then(|| self.rt.now()));
+            self.moves.budget.follow(&plan, self.rt.now());
             let following = Following {
                 policy_changes: self.policy.changes(),
                 until: if plan.revise { next } else { Nanos::MAX },
@@ -229,7 +210,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
                 || self.moves.auditing.get()
                 || self.policy.changes() != plan.policy_changes
                 || plan.until < Nanos::MAX && self.rt.now() >= plan.until
-                || self.moves.must_yield(&self.store)
+                || self.must_yield()
         };
         while let Some((task, _claim)) = self.next_task(plan.until, over).await {
             match task {

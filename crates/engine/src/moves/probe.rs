@@ -4,7 +4,7 @@
 //! again afterwards: nothing can refer to its bytes.
 
 use crate::Result;
-use crate::copies::Mover;
+use crate::copier::Mover;
 use crate::core::Upkeep;
 use braid_base::{Bytes, DeviceId};
 use braid_policy::{Direction, Origin, Outcome};

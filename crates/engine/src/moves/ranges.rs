@@ -1,7 +1,8 @@
 //! Moves of extra copies by range: promote, demote and write back, extent by extent, beside guests.
 
 use crate::Result;
-use crate::copies::{Mover, WRITTEN_BACK_AT_ONCE};
+use crate::copier::Mover;
+use crate::copies::WRITTEN_BACK_AT_ONCE;
 use crate::core::{Store, Upkeep};
 use crate::devices::{Deadline, LARGEST_BUFFER};
 use crate::shape::Shape;
@@ -40,7 +41,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
                 .store
                 .shape
                 .blocks_in(&piece)
-                .flat_map(|(block, _)| self.moves.limited_of_block(&self.store, block))
+                .flat_map(|(block, _)| self.moves.budget.limited_of_block(&self.store, block))
                 .collect();
             sources.sort_unstable();
             sources.dedup();
@@ -91,7 +92,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
             Ok(())
         };
         // A device with a limit serves one move of the plan at a time; a range is one move.
-        let is_one = mover == Mover::Plan && !self.moves.pace.limited().is_empty();
+        let is_one = mover == Mover::Plan && !self.moves.budget.limited().is_empty();
         let at_once = if is_one { 1 } else { WRITTEN_BACK_AT_ONCE };
         join_all((0..at_once).map(|_| run())).await.into_iter().collect::<Result<()>>()?;
         Ok(self.outcome_of_range())

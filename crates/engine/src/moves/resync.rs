@@ -6,7 +6,8 @@
 //! Guests write to both copies meanwhile. A span is therefore done after one pass, unless a copy missed
 //! another write.
 
-use crate::copies::{Mover, OnBadPlace};
+use crate::copier::{IN_A_ROW, LONGEST_RUN, MOST_IN_RUN, Mover, RUNS_AT_ONCE};
+use crate::copies::OnBadPlace;
 use crate::core::{Store, Upkeep};
 use crate::devices::{LARGEST_BUFFER, Member};
 use crate::map::Other;
@@ -33,17 +34,8 @@ const REST_OF_CACHE: Nanos = Nanos::from_secs(30);
 /// Idle spans cleared in one such period.
 const CLEARED_OF_CACHE: usize = 256;
 
-/// Runs at the same time: one run is read while another is written.
-const AT_ONCE: usize = 4;
-/// The longest run, and the longest distance of its pieces.
-const LONGEST: Bytes = Bytes(1 << 20);
 /// Bytes copied around a bad sector, one sector after the other, before guests of the extent get their turn.
 const PART: Bytes = Bytes(16 << 10);
-/// Pieces in a run, each one request or more: guests wait behind the run.
-const MOST_IN_RUN: usize = 8;
-
-/// Number of extents after which a search lets other tasks run.
-const EXTENTS_IN_A_ROW: u32 = 4096;
 
 impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Resynchronises stale copies until the volume closes.
@@ -131,7 +123,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
             }
             result
         };
-        join_all((0..AT_ONCE).map(|_| work())).await
+        join_all((0..RUNS_AT_ONCE).map(|_| work())).await
     }
 
     /// Resynchronises a range in address order. False if some bytes are left.
@@ -187,7 +179,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
             let extent = self.store.shape.extent_of(piece.start);
             let entry = self.store.state.borrow().map.get(extent);
             if let Other::Behind(_) = self.store.copies_of(extent, &entry).other {
-                self.rest(mover, &self.moves.limited_of_extent(&self.store, extent)).await;
+                self.rest(mover, &self.moves.budget.limited_of_extent(&self.store, extent)).await;
                 devices.extend([entry.home, entry.second].map(|slot| self.store.device_of(slot)));
             }
         }
@@ -315,18 +307,9 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
         mover: Mover,
     ) -> Result<()> {
         let &Piece { extent, ref range } = piece;
-        self.store.check_kept(extent, source, range)?;
-        let (device, start) = (self.store.device_of(source), self.rt.now());
-        self.step(mover, &[device], self.extents.read_slot(source, range.clone(), bytes, Origin::Background))
-            .await?;
-        self.count(mover, device, start);
-        // A flush may have failed meanwhile: the read then returned bytes older than the lost writes.
-        self.store.check_kept(extent, source, range)?;
+        self.read_locked(extent, source, range.clone(), bytes, mover).await?;
         self.store.note_source(extent, source);
-        let (device, start) = (self.store.device_of(target), self.rt.now());
-        let write = self.extents.write_slot(target, range, Some(bytes), u16::MAX, Origin::Background);
-        self.step(mover, &[device], write).await?;
-        self.count(mover, device, start);
+        self.write_locked(target, range.clone(), bytes, u16::MAX, mover).await?;
         self.durable.background.borrow_mut().resynced_bytes += (range.end - range.start).0;
         Ok(())
     }
@@ -342,7 +325,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
                 self.store.incomplete.set(true);
                 return Ok(());
             }
-            if extent.0 % EXTENTS_IN_A_ROW == 0 {
+            if extent.0.is_multiple_of(IN_A_ROW) {
                 yield_now().await;
             }
             let entry = self.store.state.borrow().map.get(extent);
@@ -408,7 +391,7 @@ impl<D: Device> Store<D> {
                 let piece = self.piece_at(&next, Move::GAP);
                 len += piece.end - piece.start;
                 let is_near = |first: &Range<Bytes>| self.are_near(first.start, piece.start);
-                if run.len() == MOST_IN_RUN || len > LONGEST || !run.first().is_none_or(is_near) {
+                if run.len() == MOST_IN_RUN || len > LONGEST_RUN || !run.first().is_none_or(is_near) {
                     break;
                 }
                 rest.start = piece.end;
@@ -435,7 +418,7 @@ impl<D: Device> Store<D> {
         match (target(a), target(b)) {
             (Some(a), Some(b)) => {
                 let between = self.shape.extent_size * u64::from(a.index.abs_diff(b.index));
-                a.device == b.device && between <= LONGEST
+                a.device == b.device && between <= LONGEST_RUN
             }
             // Nothing is copied.
             _ => true,

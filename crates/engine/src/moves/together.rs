@@ -7,9 +7,8 @@
 //! write is in flight, and a later write stops the move. A write to the target with the lock held would need
 //! no watching, but guests would wait for the target's budget for moves.
 
-use super::runs::MigrationRun;
 use crate::Result;
-use crate::copies::Mover;
+use crate::copier::{MigrationRun, Mover};
 use crate::core::{Store, Upkeep};
 use crate::planted::{Bug, planted};
 use braid_base::{Bytes, DeviceId, ExtentId, NodeId};
@@ -42,7 +41,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
             return run.extents.iter().for_each(|&extent| tell(extent, Outcome::Stopped));
         };
         let len = self.store.shape.extent_size * run.extents.len() as u64;
-        let buffer = match len <= self.moves.longest_move() {
+        let buffer = match len <= self.moves.budget.longest_move() {
             true => self.extents.buffer(&self.extents.buffers.runs, len).await.map(Some),
             false => Ok(None),
         };

@@ -14,7 +14,7 @@ use braid_runtime::{Device, Runtime};
 impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Replaces the policy; the policy learns which extra copies there are.
     pub fn replace_policy(&self, policy: Box<dyn Policy>) {
-        self.moves.pace.lift();
+        self.moves.budget.lift();
         self.policy.replace(policy);
         self.store.state.borrow_mut().behind.end_deferring();
         self.adopt_extras();

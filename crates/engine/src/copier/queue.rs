@@ -5,6 +5,7 @@
 //! neighbouring slots to the same device are one *run*, read in one request. Runs from different devices take
 //! turns. All other moves keep the policy's order.
 
+use super::run::{LONGEST_RUN, LONGEST_YIELDING};
 use braid_base::{Bytes, DeviceId, ExtentId, Slot};
 use braid_policy::Move;
 use std::collections::VecDeque;
@@ -37,10 +38,6 @@ pub(crate) struct Queue {
 /// Moves sorted at a time. The bound keeps the most important moves first in a plan that is cancelled before
 /// its end.
 const SORTED: usize = 1024;
-/// The longest run.
-const LONGEST: Bytes = Bytes(1 << 20);
-/// The longest run, and the longest request, of a plan that yields to guests.
-pub(super) const LONGEST_YIELDING: Bytes = Bytes(256 << 10);
 
 impl MoveTask {
     /// Returns the number of moves.
@@ -64,7 +61,7 @@ impl MoveTask {
 
 impl Queue {
     pub fn new(moves: Vec<Move>, extent_size: Bytes, yields: bool) -> Queue {
-        let longest = if yields { LONGEST_YIELDING } else { LONGEST };
+        let longest = if yields { LONGEST_YIELDING } else { LONGEST_RUN };
         let longest = (longest / extent_size).max(1) as usize;
         Queue { moves: moves.into(), next: VecDeque::new(), longest }
     }

@@ -1,0 +1,28 @@
+//! The copier: every copy between devices beside guests' requests, within one budget.
+//!
+//! | reason | source | target | extent locked | intent in the journal | effect | limit |
+//! |---|---|---|---|---|---|---|
+//! | migrate | home | slot of the policy's device | no: watched | with two copies | new home | plan |
+//! | mirror | home | slot of the policy's device | no: watched | yes | second copy | plan, or engine |
+//! | promote | required or dirty copy | block slots | yes | no | clean extra copy | plan |
+//! | write back | dirty blocks | home | shared, or yes with padding | with padding | blocks clean | plan, or engine |
+//! | resync | current copy | stale copy | yes | the span is behind | ranges alike | plan, or engine |
+//! | drain, window | leaving copy, or the other if lost | slot elsewhere | yes | with two copies | home or second copy | engine |
+//! | sweep | copies on the SSDs | image | yes | the epoch journal | segments applied | one task |
+//! | apply | epoch journal | image | no | the epoch journal | segments applied | one task |
+//!
+//! *Watched*: a guest's write during the copy stops the move. The budget is in `budget.rs`; a task waits for
+//! the budget in `turns.rs`, before the task takes a lock.
+
+mod budget;
+mod claims;
+mod copy;
+mod mover;
+mod queue;
+mod run;
+mod turns;
+
+pub(crate) use budget::Budget;
+pub(crate) use mover::Mover;
+pub(crate) use queue::{MigrationRun, MoveTask, Queue};
+pub(crate) use run::{IN_A_ROW, LONGEST_RUN, MOST_IN_RUN, RUNS_AT_ONCE};
