@@ -74,7 +74,7 @@ const FLOORS: &[Floors] = &[
             ("core", "policy"),
             ("core", "request"),
         ],
-        on_circles: 50,
+        on_circles: 44,
     },
 ];
 

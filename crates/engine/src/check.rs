@@ -6,7 +6,7 @@ use crate::epochs::damaged_extents;
 use crate::fence::{BETWEEN_READINGS, Noted, READINGS, may_change};
 use crate::journal::DirtySpans;
 use crate::journal::{
-    Forgetful, Mode, Recovered, RecoveryInput, check_cache_tables, check_image, lost_at_end, recover,
+    Forgetful, Mode, RecoveryInput, Replayed, check_cache_tables, check_image, lost_at_end, recover,
 };
 use crate::map::State;
 use crate::open::{
@@ -257,8 +257,8 @@ async fn check_metadata<D: Device>(
     let shape = Shape::of(input.superblock);
     let mut state = State::new(&shape, input.superblock);
     match recover(input, &mut state).await {
-        Ok(Recovered { forgetful, found_next, .. }) if !forgetful.is_empty() => Ok((forgetful, found_next)),
-        Ok(Recovered { recovery, found_next, .. }) => {
+        Ok(Replayed { forgetful, found_next, .. }) if !forgetful.is_empty() => Ok((forgetful, found_next)),
+        Ok(Replayed { recovery, found_next, .. }) => {
             report.repairable.extend(check_cache_tables(input, &state).await);
             report.only_on_missing = only_copies(input.members, &shape, &state, lately, cut);
             // With one copy, everything on a device missing since.
@@ -290,7 +290,7 @@ async fn check_metadata<D: Device>(
             report.fatal.push(error.to_string());
             input.mode = Mode::Repair;
             let mut state = State::new(&shape, input.superblock);
-            let Recovered { recovery, found_next, .. } = recover(input, &mut state).await?;
+            let Replayed { recovery, found_next, .. } = recover(input, &mut state).await?;
             report.fatal.extend(recovery.damage);
             report.fatal.extend(recovery.warnings);
             report.lost = recovery.lost;

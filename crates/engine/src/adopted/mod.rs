@@ -24,7 +24,7 @@ mod sums;
 pub(crate) use fingerprint::{Disk, fingerprint_of};
 pub(crate) use leave::remove_metadata;
 pub(crate) use noting::{write_first_sums, write_unknown};
-pub(crate) use same_disk::{accept, compare, is_vouched, look_at, read_table};
+pub(crate) use same_disk::{Looked, accept, compare, is_vouched, look_at, read_table};
 pub(crate) use sums::DiskSums;
 
 use crate::{Error, ErrorKind, Result};

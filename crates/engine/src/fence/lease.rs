@@ -32,7 +32,7 @@
 //! The lease prevents a takeover by mistake. The fence protects the data: a stopped process that continues
 //! after the end of its lease, or an owner that is taken over alive, is fenced. A host that reaches none of
 //! the devices that the owner writes cannot see the owner's lease: two halves of a mirror, each reached by
-//! one host only, can be opened apart. A later opening with both halves refuses (`open/judge.rs`).
+//! one host only, can be opened apart. A later opening with both halves refuses (`open/verdict.rs`).
 
 use crate::buffer::buffer;
 use crate::core::Durable;

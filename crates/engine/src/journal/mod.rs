@@ -22,7 +22,7 @@ pub(crate) use dirty_spans::{DirtySpans, refuse_dirty, write_empty_table};
 pub(crate) use gaps::Gap;
 pub use recover::Recovery;
 pub(crate) use recover::{
-    Forgetful, LoggedChanges, Mode, Recovered, RecoveryInput, check_cache_tables, check_image, lost_at_end,
+    Forgetful, LoggedChanges, Mode, RecoveryInput, Replayed, check_cache_tables, check_image, lost_at_end,
     recover, refuse_later, refuse_third,
 };
 pub(crate) use reserve::Reservation;

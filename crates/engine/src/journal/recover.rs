@@ -88,7 +88,7 @@ pub struct Recovery {
 }
 
 /// Result of recovery for the volume.
-pub(crate) struct Recovered {
+pub(crate) struct Replayed {
     /// The ring as the newest batch left it.
     pub ring: Ring,
     /// Batches missing in one of the journals, oldest first.
@@ -105,7 +105,7 @@ pub(crate) struct Recovered {
 }
 
 /// Loads map and cache tables and replays the journal. Claims every slot in use.
-pub(crate) async fn recover<D: Device>(input: &RecoveryInput<'_, D>, state: &mut State) -> Result<Recovered> {
+pub(crate) async fn recover<D: Device>(input: &RecoveryInput<'_, D>, state: &mut State) -> Result<Replayed> {
     let (mut recovery, mut damage) = (Recovery::default(), Damage::default());
     let mut double_written = pages::load_double_written(input).await;
     let pages = pages::load_map(input, &mut double_written, state, &mut recovery, &mut damage).await?;
@@ -143,27 +143,7 @@ pub(crate) async fn recover<D: Device>(input: &RecoveryInput<'_, D>, state: &mut
     }
     let shape = Shape::of(input.superblock);
     recovery.extras_forgotten = tables.forget(state, &shape, |span| spans.is_clean(span));
-    let left = match input.log {
-        Some(log) if log.newest > ring.newest() => {
-            recovery.log_refused = Some(format!(
-                "the devices are older than the pending log: it follows journal batch {}, and their newest is {}",
-                log.newest,
-                ring.newest()
-            ));
-            None
-        }
-        Some(log) => match pending_log::apply(input, log, &spans, state)? {
-            Ok((changes, left)) => {
-                (recovery.has_log, recovery.changes_of_log) = (true, changes);
-                Some(left)
-            }
-            Err(why) => {
-                recovery.log_refused = Some(why);
-                None
-            }
-        },
-        None => None,
-    };
+    let left = pending_log::replay(input, &ring, &spans, state, &mut recovery)?;
     let writes_back = state.extras.dirty() > 0 || batches.live.iter().any(FoundBatch::writes_back);
     recovery.lost = damage.give_up(input.superblock, state, &pages, writes_back);
     let is_new = |extent: &ExtentId| recovery.lost.binary_search(extent).is_err();
@@ -173,7 +153,7 @@ pub(crate) async fn recover<D: Device>(input: &RecoveryInput<'_, D>, state: &mut
     give_up_places(input, state, &mut recovery);
     give_up_ends(input, state, &mut recovery).await?;
     claim_slots(input, state, &mut recovery)?;
-    left.into_iter().for_each(|left| pending_log::claim_left_slots(state, left));
+    pending_log::claim_left_slots(state, left);
     cache_table::claim(input, state, tables, &mut recovery)?;
     recovery.lost.sort_unstable();
     if state.map.is_of_adopted() {
@@ -189,7 +169,7 @@ pub(crate) async fn recover<D: Device>(input: &RecoveryInput<'_, D>, state: &mut
     }
     state.refresh_all();
     let gaps = gaps(input, &batches);
-    Ok(Recovered { ring, gaps, recovery, found_next, next_batch, changed, forgetful })
+    Ok(Replayed { ring, gaps, recovery, found_next, next_batch, changed, forgetful })
 }
 
 /// Compares the journal with the notes of host and witness. Returns, in order, extents lost with the journal.

@@ -17,31 +17,13 @@
 //! until that daemon has noticed ([`super::enter`]). Everything that the attempt had read may be outdated by
 //! then, so the devices are read again.
 
-use super::{LeftLog, OpenOptions};
-use crate::journal::{Forgetful, Recovered};
+use super::{Highest, LeftLog, OpenOptions};
+use crate::journal::{Forgetful, Replayed};
 use crate::{Error, ErrorKind, Recovery, Result};
 use braid_base::{DeviceId, ExtentId};
 use braid_runtime::Device;
 use std::cell::Cell;
 use std::rc::Rc;
-
-/// Highest generation and sequence in the superblocks and tables of all devices found. A number that does not
-/// count may be higher than the numbers that count: on an excluded device, or in a table without a matching
-/// superblock on its own device (another device may have a match). The opening uses higher numbers still. So
-/// its superblocks are the newest from the first write on, and no two openings that write data share a
-/// number.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Highest {
-    pub epoch: u64,
-    pub sequence: u64,
-}
-
-impl Highest {
-    /// Returns the higher number of each kind.
-    pub fn beyond(self, other: Highest) -> Highest {
-        Highest { epoch: self.epoch.max(other.epoch), sequence: self.sequence.max(other.sequence) }
-    }
-}
 
 /// Findings of the attempts of one opening so far.
 #[derive(Default)]
@@ -84,6 +66,9 @@ struct LeftOut {
     error: Error,
 }
 
+/// Result of a stage of an attempt.
+pub(super) type Attempted<T, D> = std::result::Result<T, Refusal<D>>;
+
 /// End of an attempt.
 pub(crate) enum Refusal<D> {
     /// The volume cannot be opened.
@@ -123,7 +108,7 @@ impl<D> From<Error> for Refusal<D> {
 
 /// True if the recovered journal contradicts the devices: either the devices are damaged, or another daemon
 /// has written meanwhile.
-pub(crate) fn disagrees(recovered: &Result<Recovered>) -> bool {
+pub(crate) fn disagrees(recovered: &Result<Replayed>) -> bool {
     match recovered {
         Ok(recovered) => !recovered.forgetful.is_empty(),
         Err(error) => error.kind() == ErrorKind::Corrupt,

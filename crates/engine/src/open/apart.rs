@@ -5,9 +5,8 @@
 //! stopped, and the next start found that device alone. The generation cannot reveal such a case. The
 //! device's own table can: the table lists the devices in use at its last write.
 
-use super::assemble::was_current;
 use super::candidate::Candidate;
-use super::judge::{NEVER, is_missing_since};
+use super::verdict::{NEVER, is_missing_since, was_current};
 use crate::{Error, ErrorKind, Result};
 use braid_format::superblock::{DeviceEntry, DeviceState, DeviceTable, Header, Phase, Superblock};
 use braid_runtime::Device;

@@ -1,8 +1,8 @@
 //! Statements of a given device about itself and the volume: its superblock and its tables of devices.
 
 use super::cut::End;
-use super::judge::refuse;
 use super::superblock::{FoundSuperblock, ask_superblock, former_size, read_table};
+use super::verdict::refuse;
 use crate::devices::answered;
 use crate::{Error, ErrorKind, Result};
 use braid_base::DeviceId;

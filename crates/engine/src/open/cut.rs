@@ -9,7 +9,7 @@
 //! uses the slots ([`lost_at_end`](crate::journal::lost_at_end)).
 
 use super::candidate::Candidate;
-use super::judge::{last_written, refuse};
+use super::verdict::{last_written, refuse};
 use crate::map::State;
 use crate::planted::{Bug, planted};
 use crate::{ErrorKind, Result};

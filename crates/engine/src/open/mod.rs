@@ -2,16 +2,17 @@
 //! each device is current.
 //!
 //! ```text
+//! volume.rs        the stages of an opening: found, judged, recovered, accepted, entered
+//! again.rs         repeated attempts
+//! options.rs       options of an opening
+//! assemble.rs      the role of each device: given, lacking, placed
 //! superblock.rs    reads the copies of a superblock
-//! assemble.rs      the role of each device, and refusals
 //! candidate.rs     superblock and table of a given device
-//! judge.rs         whether a device is current
+//! verdict.rs       whether a device is current
 //! apart.rs         devices used without the others
 //! outdated.rs      devices known to be outdated
 //! cut.rs           devices with a missing end
-//! enter.rs         phases of an opening, last refusals
-//! volume.rs        all steps of an opening
-//! again.rs         repeated attempts
+//! enter.rs         phases of an opening, only copies on absent devices
 //! left_log.rs      pending log of a dead daemon
 //! dirty_blocks.rs  dirty blocks on absent devices
 //! survey.rs        the expected devices, for a search
@@ -19,6 +20,7 @@
 //! past.rs          a past state of the volume, read-only
 //! ```
 
+mod accepted;
 mod again;
 mod apart;
 mod assemble;
@@ -26,29 +28,44 @@ mod candidate;
 mod cut;
 mod dirty_blocks;
 mod enter;
-mod judge;
+mod entered;
+mod found;
+mod given;
+mod judged;
+mod lacking;
 mod left_log;
 mod likeness;
+mod options;
 mod outdated;
 mod past;
+mod placed;
+mod recovered;
 mod superblock;
 mod survey;
+mod verdict;
 mod volume;
 
-pub(crate) use again::{Attempts, Highest, Refusal, Unwritten, disagrees};
-pub use assemble::AdoptedDisk;
-pub(crate) use assemble::{Assembled, Lacking, assemble, was_current};
+use accepted::Accepted;
+pub(crate) use again::{Attempts, Refusal, Unwritten, disagrees};
+pub(crate) use assemble::{Assembled, assemble};
 pub(crate) use candidate::Candidate;
 pub(crate) use cut::refuse_cached;
 pub(crate) use dirty_blocks::{newly_lost, older_without};
 pub(crate) use enter::{enter, number, only_copies, refuse_only_copies};
-pub(crate) use judge::{NEVER, judge};
+use entered::Entered;
+use found::Found;
+pub use given::AdoptedDisk;
+pub(crate) use given::Highest;
+use judged::Judged;
+pub(crate) use lacking::Lacking;
 pub(crate) use left_log::LeftLog;
 pub use likeness::{KnownDisk, Likeness};
+pub use options::{BeforeOpen, OpenOptions};
 pub(crate) use outdated::{newer_elsewhere, refuse_outdated};
 pub use past::Past;
+use recovered::Recovered;
 pub(crate) use superblock::ask_superblock;
 pub use superblock::identify;
 pub use survey::{Sighting, Standing, Survey};
+pub(crate) use verdict::{NEVER, judge, was_current};
 pub(crate) use volume::open;
-pub use volume::{BeforeOpen, OpenOptions};

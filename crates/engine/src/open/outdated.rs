@@ -6,8 +6,7 @@
 //! ([`Volume::outdated_devices`](crate::Volume::outdated_devices)), and passes the list to the next opening
 //! ([`OpenOptions::outdated`](crate::OpenOptions)).
 
-use super::assemble::was_current;
-use super::judge::refuse;
+use super::verdict::{refuse, was_current};
 use crate::{ErrorKind, Result};
 use braid_base::DeviceId;
 use braid_format::superblock::{DeviceEntry, DeviceState, Superblock};

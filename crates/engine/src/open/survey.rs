@@ -2,11 +2,11 @@
 //! devices, and opens no device for itself. Nothing here changes a device or refuses a volume: only an
 //! opening does.
 
-use super::assemble::newest_of;
 use super::candidate::Candidate;
 use super::cut::End;
-use super::judge::{NEVER, judge};
+use super::given::newest_of;
 use super::superblock::{FoundSuperblock, read_superblock, read_table};
+use super::verdict::{NEVER, judge};
 use crate::{ErrorKind, Result};
 use braid_base::Bytes;
 use braid_format::superblock::{DeviceEntry, DeviceState, DeviceTable, Header, Superblock};

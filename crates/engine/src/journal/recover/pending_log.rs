@@ -2,8 +2,9 @@
 //! become pending again, on top of the journal's entries of extents and blocks. The opening commits the
 //! changes before the volume serves.
 
-use super::{Mode, RecoveryInput, corrupt, pages};
+use super::{Mode, Recovery, RecoveryInput, corrupt, pages};
 use crate::Result;
+use crate::journal::Ring;
 use crate::map::State;
 use crate::shape::Shape;
 use braid_base::{BlockId, ExtentId};
@@ -33,9 +34,38 @@ struct LastEntries {
 #[derive(Default)]
 pub(super) struct LeftSlots(Vec<SlotNumber>);
 
+/// Applies the log, if a log is there and counts, and reports the outcome.
+pub(super) fn replay<D: Device>(
+    input: &RecoveryInput<'_, D>,
+    ring: &Ring,
+    spans: &pages::Spans,
+    state: &mut State,
+    recovery: &mut Recovery,
+) -> Result<LeftSlots> {
+    let applied = match input.log {
+        Some(log) if log.newest > ring.newest() => Err(format!(
+            "the devices are older than the pending log: it follows journal batch {}, and their newest is {}",
+            log.newest,
+            ring.newest()
+        )),
+        Some(log) => apply(input, log, spans, state)?,
+        None => return Ok(LeftSlots::default()),
+    };
+    match applied {
+        Ok((changes, left)) => {
+            (recovery.has_log, recovery.changes_of_log) = (true, changes);
+            Ok(left)
+        }
+        Err(why) => {
+            recovery.log_refused = Some(why);
+            Ok(LeftSlots::default())
+        }
+    }
+}
+
 /// Applies a log to a map whose slots have not been claimed yet. Returns the number of changed extents and
 /// blocks, or the reason why the log does not count.
-pub(super) fn apply<D: Device>(
+fn apply<D: Device>(
     input: &RecoveryInput<'_, D>,
     changes: &LoggedChanges,
     spans: &pages::Spans,

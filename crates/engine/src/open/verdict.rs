@@ -1,7 +1,6 @@
 //! Judges one device by its own superblock and by its entry in the newest superblock.
 
 use super::apart::is_lack_known;
-use super::assemble::was_current;
 use super::candidate::Candidate;
 use super::cut::{is_cut, is_short, refuse_short};
 use crate::planted::{Bug, planted};
@@ -22,7 +21,7 @@ pub(super) fn last_written(header: &Header) -> u64 {
 }
 
 /// Verdict on a given device.
-pub(crate) struct Judged {
+pub(crate) struct Verdict {
     pub(super) state: DeviceState,
     /// True if all copies on the device must be rebuilt.
     pub lacks_all: bool,
@@ -56,7 +55,7 @@ pub(super) fn entry_of<'a, D: Device>(
 /// # Errors
 /// `Invalid` for a foreign device, an old copy, or a device that has shrunk; `Degraded` for a device that was
 /// used apart from the rest.
-pub(crate) fn judge<D: Device>(newest: &Superblock, candidate: &Candidate<'_, D>) -> Result<Judged> {
+pub(crate) fn judge<D: Device>(newest: &Superblock, candidate: &Candidate<'_, D>) -> Result<Verdict> {
     let entry = entry_of(newest, candidate)?;
     if is_short(entry, candidate) {
         return refuse_short(newest, entry, candidate);
@@ -93,12 +92,12 @@ pub(crate) fn judge<D: Device>(newest: &Superblock, candidate: &Candidate<'_, D>
             };
             let is_known = was_there && is_told && !is_cut;
             let lacks_all = !is_known && !planted(Bug::StaleDeviceTaken);
-            Ok(Judged { state: DeviceState::Returning, lacks_all, is_cut })
+            Ok(Verdict { state: DeviceState::Returning, lacks_all, is_cut })
         }
         _ if is_cut && newest.copies > 1 => {
-            Ok(Judged { state: DeviceState::Returning, lacks_all: true, is_cut })
+            Ok(Verdict { state: DeviceState::Returning, lacks_all: true, is_cut })
         }
-        state if is_in_step(newest, header, entry) => Ok(Judged { state, lacks_all: false, is_cut }),
+        state if is_in_step(newest, header, entry) => Ok(Verdict { state, lacks_all: false, is_cut }),
         _ => {
             let other_way = match newest.copies {
                 1 => format!(
@@ -177,6 +176,11 @@ pub(super) fn gone_on<'a>(
 /// generation `last_used`): the entry is neither failed nor returning.
 pub(super) fn is_missing_since(entry: &DeviceEntry, last_used: u64) -> bool {
     entry.state == DeviceState::Missing && entry.in_step != NEVER && entry.in_step >= last_used
+}
+
+/// True if a device was in step, as far as the superblock knows.
+pub(crate) fn was_current(entry: &DeviceEntry) -> bool {
+    !matches!(entry.state, DeviceState::Missing | DeviceState::Failed | DeviceState::Returning)
 }
 
 /// State of a device that was not given.
