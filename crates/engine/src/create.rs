@@ -63,9 +63,8 @@ pub fn planned_slots<D: Device>(devices: &[D], options: &CreateOptions) -> Resul
     Ok(State::new(&Shape::of(&superblock), &superblock).views.iter().map(|view| view.free).collect())
 }
 
-/// Decides the sizes and the layout.
-fn plan<D: Device>(devices: &[D], options: &CreateOptions) -> Result<Superblock> {
-    let invalid = |message: String| Err(Error::new(ErrorKind::Invalid, message));
+/// Refuses options and devices of which no volume can be made.
+fn check_options<D: Device>(devices: &[D], options: &CreateOptions) -> Result<()> {
     if devices.is_empty() || devices.len() > MOST_DEVICES {
         return invalid(format!("a volume has 1 to {MOST_DEVICES} devices, not {}", devices.len()));
     }
@@ -83,8 +82,8 @@ fn plan<D: Device>(devices: &[D], options: &CreateOptions) -> Result<Superblock>
             devices.len()
         ));
     }
-    let (extent_size, block_size) = (options.extent_size, options.block_size);
-    superblock::check_sizes(MIB, extent_size, block_size).or_else(invalid_text)?;
+    let extent_size = options.extent_size;
+    superblock::check_sizes(MIB, extent_size, options.block_size).or_else(invalid)?;
     if let Some(adoption) = &options.adoption {
         check_adoption(devices, options, adoption)?;
     }
@@ -104,6 +103,13 @@ fn plan<D: Device>(devices: &[D], options: &CreateOptions) -> Result<Superblock>
             ));
         }
     }
+    Ok(())
+}
+
+/// Decides the sizes and the layout.
+fn plan<D: Device>(devices: &[D], options: &CreateOptions) -> Result<Superblock> {
+    check_options(devices, options)?;
+    let (extent_size, block_size) = (options.extent_size, options.block_size);
     // The size of the map depends on the size of the volume, which depends on the room left by the map. The
     // map is therefore sized once, for the largest possible volume.
     let most: Bytes = match &options.adoption {
@@ -155,7 +161,7 @@ fn plan<D: Device>(devices: &[D], options: &CreateOptions) -> Result<Superblock>
             ));
         }
     }
-    superblock::check_sizes(size, extent_size, block_size).or_else(invalid_text)?;
+    superblock::check_sizes(size, extent_size, block_size).or_else(invalid)?;
     superblock.volume_size = size;
     superblock.policy = checked_policy(&*policy, options.copies)?;
     superblock.verify().map_err(|wrong| Error::new(ErrorKind::Invalid, wrong.to_string()))?;
@@ -164,7 +170,6 @@ fn plan<D: Device>(devices: &[D], options: &CreateOptions) -> Result<Superblock>
 
 /// Checks that a disk can be adopted as it is.
 fn check_adoption<D: Device>(devices: &[D], options: &CreateOptions, adoption: &Adoption) -> Result<()> {
-    let invalid = |message: String| Err(Error::new(ErrorKind::Invalid, message));
     let disk = devices[adoption.disk].geometry();
     let is_cache = |i: usize| i != adoption.disk && i != adoption.record;
     let is_ssd = |i: usize| devices[i].geometry().class == DeviceClass::Ssd;
@@ -195,7 +200,7 @@ fn check_adoption<D: Device>(devices: &[D], options: &CreateOptions, adoption: &
     Ok(())
 }
 
-fn invalid_text(message: String) -> Result<()> {
+fn invalid<T>(message: String) -> Result<T> {
     Err(Error::new(ErrorKind::Invalid, message))
 }
 
