@@ -130,10 +130,13 @@ fn short_name(package: &Value) -> String {
     folder.expect("a manifest lies in a folder").to_string_lossy().into_owned()
 }
 
-/// Imports of a package, without the imports of its tests.
+/// Imports of a package, without the imports of its tests, and without foreign crates that are optional:
+/// these only share features with other tests (python/Cargo.toml).
 fn imports(package: &Value) -> Vec<String> {
     let dependencies = package["dependencies"].as_array().expect("a package lists its dependencies");
-    let of_code = dependencies.iter().filter(|dependency| dependency["kind"] != "dev");
+    let is_own = |dependency: &Value| dependency["name"].as_str().is_some_and(|n| n.starts_with("braid-"));
+    let is_code = |&d: &&Value| d["kind"] != "dev" && (is_own(d) || d["optional"] != Value::Bool(true));
+    let of_code = dependencies.iter().filter(is_code);
     of_code.filter_map(|dependency| dependency["name"].as_str().map(str::to_owned)).collect()
 }
 
