@@ -5,9 +5,9 @@
 //! the SSD alone. Everything else in the journal describes clean cached copies of the SSD. The journal in the
 //! record therefore begins empty.
 
-use crate::core::{Durable, Store};
+use crate::core::Durable;
 use crate::devices::Devices;
-use crate::journal::{Journal, images};
+use crate::journal::images;
 use crate::{Error, Result};
 use braid_base::{Bytes, DeviceId};
 use braid_format::SpanId;
@@ -27,7 +27,7 @@ impl<R: Runtime, D: Device> Durable<R, D> {
     /// Continues the journal in the record, if the SSD with the journal has failed. The caller keeps other
     /// batches back.
     pub async fn follow_journal(&self) -> Result<()> {
-        let Some(place) = self.journal.journal_after_loss(&self.store) else { return Ok(()) };
+        let Some(place) = self.journal_after_loss() else { return Ok(()) };
         // Otherwise an opening might trust the SSD after its return.
         self.record_states().await?;
         // The intent pages must contain the lost journal's records of spans.
@@ -48,23 +48,23 @@ impl<R: Runtime, D: Device> Durable<R, D> {
     }
 }
 
-impl Journal {
+impl<R: Runtime, D: Device> Durable<R, D> {
     /// True if no needed data lies on such a device alone. A journal on the device is not needed if the
     /// record can take over, and if the journal describes no other cache.
-    pub fn adopted_survives<D: Device>(&self, store: &Store<D>, device: DeviceId) -> bool {
-        let state = store.state.borrow();
+    pub fn adopted_survives(&self, device: DeviceId) -> bool {
+        let state = self.store.state.borrow();
         let is_other_cache = |other: DeviceId| other != device && state.tables.has(other);
         let has_other_cache =
-            || store.devices.iter().any(|member| is_other_cache(member.id) && member.is_current());
-        let journal_can_go = || store.devices.journal_elsewhere(device).is_some() && !has_other_cache();
-        state.extras.dirty_on(device) == 0 && (!self.is_on(device) || journal_can_go())
+            || self.store.devices.iter().any(|member| is_other_cache(member.id) && member.is_current());
+        let journal_can_go = || self.store.devices.journal_elsewhere(device).is_some() && !has_other_cache();
+        state.extras.dirty_on(device) == 0 && (!self.journal.is_on(device) || journal_can_go())
     }
 
     /// Returns the location for the journal if the SSD with the journal, before an adopted disk, has failed.
-    pub fn journal_after_loss<D: Device>(&self, store: &Store<D>) -> Option<(DeviceId, Bytes)> {
-        let (1, Some(device)) = (store.shape.copies, self.device()) else { return None };
-        match store.devices.is_cache_of_adopted(device) && !store.member(device).is_written() {
-            true => store.devices.journal_elsewhere(device),
+    pub fn journal_after_loss(&self) -> Option<(DeviceId, Bytes)> {
+        let (1, Some(device)) = (self.store.shape.copies, self.journal.device()) else { return None };
+        match self.store.devices.is_cache_of_adopted(device) && !self.store.member(device).is_written() {
+            true => self.store.devices.journal_elsewhere(device),
             false => None,
         }
     }

@@ -6,8 +6,9 @@
 //! block slots run out. A block without a free slot stays uncached; no guest waits for a block slot.
 
 use crate::Result;
+use crate::copier::IN_A_ROW;
 use crate::core::{BlockSlots, Durable, Extents, Store};
-use crate::journal::{Journal, Reservation};
+use crate::journal::Reservation;
 use crate::shape::Piece;
 use braid_base::{DeviceId, ExtentId, Nanos};
 use braid_format::SlotNumber;
@@ -23,8 +24,6 @@ const SPARE_SHARE: usize = 16;
 const LEAST_SPARE: usize = 16;
 /// Pause after a commit for block slots: the commit flushes all devices.
 const REST: Nanos = Nanos::from_millis(100);
-/// Extra copies that a search examines before the search yields to other tasks.
-const EXTRAS_IN_A_ROW: u32 = 4096;
 /// Clean copies evicted for each new copy, until enough block slots are spare.
 const EVICTED_AT_ONCE: usize = 2;
 
@@ -71,14 +70,14 @@ impl<R: Runtime, D: Device> Extents<R, D> {
 
     /// Evicts clean extra copies on a device with too few spare block slots, after `came` new copies.
     fn evict_ahead(&self, device: DeviceId, piece: &Piece, came: usize) {
-        let wanted = self.durable.journal.wanted_spare(&self.store, device);
+        let wanted = self.durable.wanted_spare(device);
         for _ in 0..came * EVICTED_AT_ONCE {
             let (_, spare) = self.store.state.borrow().extras.spare(device);
             if spare >= wanted || !self.evict(device, piece) {
                 break;
             }
         }
-        if self.durable.journal.lacks_block_slots(&self.store, device) {
+        if self.durable.lacks_block_slots(device) {
             self.durable.want_block_slots();
         }
     }
@@ -159,12 +158,12 @@ impl<R: Runtime, D: Device> Durable<R, D> {
     /// Drops the clean extra copies on excluded devices, and tells the policy.
     async fn drop_lost_extras(&self) -> Result<()> {
         let is_lost = |extra: &Extra| !self.store.locate(extra.slot).0.is_current();
-        let (mut from, mut passed) = (0, 0);
+        let (mut from, mut passed) = (0, 0u32);
         loop {
             let next = self.store.state.borrow().extras.next(from);
             let Some((after, block, extra)) = next else { return Ok(()) };
             (from, passed) = (after, passed + 1);
-            if passed % EXTRAS_IN_A_ROW == 0 {
+            if passed.is_multiple_of(IN_A_ROW) {
                 yield_now().await;
             }
             if self.jobs.are_ending() {
@@ -188,8 +187,7 @@ impl<R: Runtime, D: Device> Durable<R, D> {
             return self.commit(Origin::Background).await;
         }
         // The last batch may have freed block slots for other requests.
-        let lacks =
-            || self.store.devices.iter().any(|member| self.journal.lacks_block_slots(&self.store, member.id));
+        let lacks = || self.store.devices.iter().any(|member| self.lacks_block_slots(member.id));
         if !lacks() || self.record_left().await? {
             return Ok(());
         }
@@ -228,19 +226,19 @@ impl<R: Runtime, D: Device> Durable<R, D> {
     }
 }
 
-impl Journal {
+impl<R: Runtime, D: Device> Durable<R, D> {
     /// Block slots of a device that should hold no block.
-    fn wanted_spare<D: Device>(&self, store: &Store<D>, device: DeviceId) -> usize {
-        let slots = store.state.borrow().extras.divided(device) as usize;
-        let blocks = slots * (store.shape.extent_size / store.shape.block_size) as usize;
+    fn wanted_spare(&self, device: DeviceId) -> usize {
+        let slots = self.store.state.borrow().extras.divided(device) as usize;
+        let blocks = slots * (self.store.shape.extent_size / self.store.shape.block_size) as usize;
         let least = LEAST_SPARE.min(blocks / 4).max(1);
-        (blocks / SPARE_SHARE).clamp(least, (self.most_pending() / 4).max(least))
+        (blocks / SPARE_SHARE).clamp(least, (self.journal.most_pending() / 4).max(least))
     }
 
     /// True if fewer than half of the wanted block slots are free, and others wait for a batch.
-    fn lacks_block_slots<D: Device>(&self, store: &Store<D>, device: DeviceId) -> bool {
-        let (free, spare) = store.state.borrow().extras.spare(device);
-        free * 2 < self.wanted_spare(store, device).min(spare)
+    fn lacks_block_slots(&self, device: DeviceId) -> bool {
+        let (free, spare) = self.store.state.borrow().extras.spare(device);
+        free * 2 < self.wanted_spare(device).min(spare)
     }
 }
 

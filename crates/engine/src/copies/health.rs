@@ -156,8 +156,7 @@ impl<R: Runtime, D: Device> Durable<R, D> {
             return false;
         }
         if self.store.shape.copies < 2 {
-            return self.store.devices.is_cache_of_adopted(device)
-                && self.journal.adopted_survives(&self.store, device);
+            return self.store.devices.is_cache_of_adopted(device) && self.adopted_survives(device);
         }
         // A void ring is in use until the superblocks say *void*.
         let rings = self.store.devices.rings_of(&self.store.devices.superblock());

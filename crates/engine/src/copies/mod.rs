@@ -25,4 +25,4 @@ pub(crate) use extra::Updated;
 pub(crate) use mirrored::Timing;
 pub(crate) use required::{Copies, lost};
 pub(crate) use undecided::OnBadPlace;
-pub(crate) use write_backs::{AT_ONCE as WRITTEN_BACK_AT_ONCE, WriteBacks};
+pub(crate) use write_backs::WriteBacks;

@@ -15,11 +15,9 @@
 //! The blocks themselves need no intent. Until a clean block is durable, the journal says *dirty*, or the
 //! span is dirty since the write that dirtied the block.
 
-use crate::copier::Mover;
-use crate::copies::write_backs::AT_ONCE;
-use crate::core::{Extents, Store, Upkeep};
+use crate::copier::{LONGEST_RUN, Mover, RUNS_AT_ONCE};
+use crate::core::{Durable, Extents, Store, Upkeep};
 use crate::devices::Deadline;
-use crate::journal::Journal;
 use crate::planted::{Bug, planted};
 use crate::shape::{Piece, Shape};
 use crate::{Error, ErrorKind, Result};
@@ -28,13 +26,11 @@ use braid_format::SlotNumber;
 use braid_format::journal::Extra;
 use braid_format::map_page::Entry;
 use braid_policy::Origin;
-use braid_runtime::{Arena, Buf, Device, LockGuard, Mode, RangeGuard, Runtime, join_all};
+use braid_runtime::{Buf, Device, LockGuard, Mode, RangeGuard, Runtime, join_all};
 use std::ops::Range;
 
-/// Largest range of the volume in one write-back: about a track of a disk.
-const LONGEST: Bytes = Arena::LARGEST;
 /// One part in so many of the journal's room limits the records of a write-back.
-const ROOM_SHARE: usize = 4 * AT_ONCE;
+const ROOM_SHARE: usize = 4 * RUNS_AT_ONCE;
 /// Runs in an extent from which gaps are written, too. Filling the gaps costs one read, and saves all write
 /// requests but one.
 const FEWEST_FILLED: usize = 3;
@@ -75,7 +71,7 @@ impl Shape {
 
 impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Copies the dirty ones of the given blocks to their home. The blocks must be one group of
-    /// [`Journal::to_write_back`]. Afterwards their extra copies are clean, unless a guest has written
+    /// [`Durable::to_write_back`]. Afterwards their extra copies are clean, unless a guest has written
     /// meanwhile.
     ///
     /// # Errors
@@ -178,7 +174,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Drops the extra copies of blocks, in order of address, after write-back of the dirty ones. A block
     /// that a guest writes meanwhile keeps its copy.
     pub async fn demote(&self, blocks: &[BlockId], mover: Mover) -> Result<()> {
-        for blocks in self.durable.journal.to_write_back(&self.store, blocks) {
+        for blocks in self.durable.to_write_back(blocks) {
             self.write_back(blocks, mover).await?;
             for blocks in self.store.shape.in_extents(blocks) {
                 let _room = self.durable.reserve(blocks.len()).await?;
@@ -263,20 +259,20 @@ impl<R: Runtime, D: Device> Extents<R, D> {
     }
 }
 
-impl Journal {
+impl<R: Runtime, D: Device> Durable<R, D> {
     /// Splits blocks, in order of address, into groups for write-back: each within 1 MiB, with homes on one
     /// device.
-    pub fn to_write_back<'a, D: Device>(
+    pub fn to_write_back<'a>(
         &self,
-        store: &Store<D>,
         blocks: &'a [BlockId],
-    ) -> impl Iterator<Item = &'a [BlockId]> + use<'a, D> {
+    ) -> impl Iterator<Item = &'a [BlockId]> + use<'a, R, D> {
         let homes: Vec<SlotNumber> = {
-            let state = store.state.borrow();
-            blocks.iter().map(|&block| state.map.get(store.shape.range_of(block).extent).home).collect()
+            let state = self.store.state.borrow();
+            blocks.iter().map(|&block| state.map.get(self.store.shape.range_of(block).extent).home).collect()
         };
-        let device = |slot: SlotNumber| store.state.borrow().space.locate(slot).map(|slot| slot.device);
-        let (per_window, most) = ((LONGEST / store.shape.block_size).max(1), self.most_written_back());
+        let device = |slot: SlotNumber| self.store.state.borrow().space.locate(slot).map(|slot| slot.device);
+        let (per_window, most) =
+            ((LONGEST_RUN / self.store.shape.block_size).max(1), self.most_written_back());
         let (mut cuts, mut start) = (Vec::new(), 0);
         for at in 1..=blocks.len() {
             let goes_on = at < blocks.len()
@@ -294,7 +290,7 @@ impl Journal {
     /// Largest number of blocks in one write-back.
     fn most_written_back(&self) -> usize {
         // One record for each block, and one for each extent.
-        (self.most_pending() / ROOM_SHARE / 2).max(1)
+        (self.journal.most_pending() / ROOM_SHARE / 2).max(1)
     }
 }
 

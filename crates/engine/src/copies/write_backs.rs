@@ -1,9 +1,7 @@
 //! Write-backs under way.
 
+use crate::copier::RUNS_AT_ONCE;
 use braid_runtime::{RangeTable, Semaphore};
-
-/// Write-backs in parallel, if their devices have time.
-pub(crate) const AT_ONCE: usize = 4;
 
 /// State shared by all write-backs.
 pub(crate) struct WriteBacks {
@@ -14,6 +12,6 @@ pub(crate) struct WriteBacks {
 
 impl Default for WriteBacks {
     fn default() -> WriteBacks {
-        WriteBacks { permits: Semaphore::new(AT_ONCE), extents: RangeTable::default() }
+        WriteBacks { permits: Semaphore::new(RUNS_AT_ONCE), extents: RangeTable::default() }
     }
 }

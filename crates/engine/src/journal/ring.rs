@@ -416,7 +416,7 @@ impl<R: Runtime, D: Device> Durable<R, D> {
         let sequence = journal.ring.borrow_mut().push(place, room);
         let bytes = journal.buffer.borrow().slice(Bytes::ZERO..room.align_up(PAGE));
         let written = self.write_replicas(place, &bytes).await;
-        if self.journal.journal_after_loss(&self.store).is_some() {
+        if self.journal_after_loss().is_some() {
             return Ok(Kept::No);
         }
         written.inspect_err(|error| self.fail(error.clone()))?;

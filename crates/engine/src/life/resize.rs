@@ -9,6 +9,7 @@
 //! A shrunk volume loses nothing: only addresses without data may be cut off.
 
 use super::add::invalid;
+use crate::copier::IN_A_ROW;
 use crate::core::{Core, Upkeep};
 use crate::create::room;
 use crate::devices::Devices;
@@ -23,9 +24,6 @@ use braid_format::{SlotNumber, intent_page, map_summary};
 use braid_policy::DeviceView;
 use braid_runtime::{Arena, Device, Runtime, yield_now};
 use std::collections::BTreeMap;
-
-/// Extents that a search passes before it yields.
-const IN_A_ROW: u32 = 4096;
 /// Number of extents that no volume reaches.
 const MOST_EXTENTS: u32 = u32::MAX / 2;
 

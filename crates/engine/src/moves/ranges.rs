@@ -1,8 +1,7 @@
 //! Moves of extra copies by range: promote, demote and write back, extent by extent, beside guests.
 
 use crate::Result;
-use crate::copier::Mover;
-use crate::copies::WRITTEN_BACK_AT_ONCE;
+use crate::copier::{Mover, RUNS_AT_ONCE};
 use crate::core::{Store, Upkeep};
 use crate::devices::{Deadline, LARGEST_BUFFER};
 use crate::shape::Shape;
@@ -83,7 +82,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
         mover: Mover,
         work: impl AsyncFn(&[BlockId]) -> Result<()>,
     ) -> Result<Outcome> {
-        let queue = RefCell::new(self.durable.journal.to_write_back(&self.store, blocks));
+        let queue = RefCell::new(self.durable.to_write_back(blocks));
         let next = || if self.jobs.are_ending() { None } else { queue.borrow_mut().next() };
         let run = async || {
             while let Some(blocks) = next() {
@@ -93,7 +92,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
         };
         // A device with a limit serves one move of the plan at a time; a range is one move.
         let is_one = mover == Mover::Plan && !self.moves.budget.limited().is_empty();
-        let at_once = if is_one { 1 } else { WRITTEN_BACK_AT_ONCE };
+        let at_once = if is_one { 1 } else { RUNS_AT_ONCE };
         join_all((0..at_once).map(|_| run())).await.into_iter().collect::<Result<()>>()?;
         Ok(self.outcome_of_range())
     }

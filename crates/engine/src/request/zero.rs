@@ -6,9 +6,8 @@
 //! discard is passed on to the disk.
 
 use crate::copies::Timing;
-use crate::core::{Core, Store};
+use crate::core::{Core, Durable, Store};
 use crate::epochs::Whole;
-use crate::journal::Journal;
 use crate::shape::Piece;
 use crate::{Durability, Result, Zeroing};
 use braid_base::{Bytes, Op};
@@ -39,7 +38,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 let keeps_bytes = || self.store.has_edges(&all);
                 Box::pin(self.wait_until_settled(&piece, Op::Discard, keeps_bytes, || Whole::Zeros)).await?;
             }
-            for part in self.durable.journal.parts_to_zero(&self.store, all) {
+            for part in self.durable.parts_to_zero(all) {
                 self.zero_piece(part, zeroing).await?;
             }
             // Unallocated extents cost so little that a discard of TiBs would never let other tasks of the
@@ -80,7 +79,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             // What is lost stays lost in the grown volume.
             return Ok(());
         }
-        for part in self.durable.journal.parts_to_zero(&self.store, after) {
+        for part in self.durable.parts_to_zero(after) {
             self.zero_piece(part, Zeroing::MayDiscard).await?;
         }
         Ok(())
@@ -100,7 +99,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let end = if end == self.store.shape.volume_size { end } else { end.align_down(block) };
         let start = offset.align_up(block).min(end);
         for piece in self.store.shape.pieces(start, end - start) {
-            for part in self.durable.journal.parts_to_zero(&self.store, piece) {
+            for part in self.durable.parts_to_zero(piece) {
                 self.discard_piece(&part).await?;
             }
         }
@@ -137,7 +136,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if !claim.suffices(self, &piece) {
             // Meanwhile a guest has written to a lost extent, which may now have extra copies.
             drop((claim, change));
-            for part in self.durable.journal.parts_to_zero(&self.store, piece) {
+            for part in self.durable.parts_to_zero(piece) {
                 Box::pin(self.zero_piece(part, zeroing)).await?;
             }
             return Ok(());
@@ -215,18 +214,19 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 }
 
-impl Journal {
+impl<R: Runtime, D: Device> Durable<R, D> {
     /// Cuts a piece so that the records of each cut fit into the journal: each block may have a dirty extra
     /// copy. If the map keeps validity in parts, cuts lie between parts.
-    fn parts_to_zero<D: Device>(&self, store: &Store<D>, piece: Piece) -> impl Iterator<Item = Piece> {
-        let blocks = self.most_pending() as u64 / 2;
-        let step =
-            (store.shape.block_size * blocks).align_down(store.shape.part_size).max(store.shape.part_size);
+    fn parts_to_zero(&self, piece: Piece) -> impl Iterator<Item = Piece> {
+        let blocks = self.journal.most_pending() as u64 / 2;
+        let step = (self.store.shape.block_size * blocks)
+            .align_down(self.store.shape.part_size)
+            .max(self.store.shape.part_size);
         // A lost extent needs one record in all.
-        let step = if store.most_records(&piece) == 1 { store.shape.extent_size } else { step };
+        let step = if self.store.most_records(&piece) == 1 { self.store.shape.extent_size } else { step };
         let mut at = piece.range.start;
         std::iter::from_fn(move || {
-            let end = (at.align_down(store.shape.part_size) + step).min(piece.range.end);
+            let end = (at.align_down(self.store.shape.part_size) + step).min(piece.range.end);
             let part = Piece { extent: piece.extent, range: at..end };
             at = end;
             (part.range.start < part.range.end).then_some(part)
