@@ -46,9 +46,7 @@ impl<R: Runtime, D: Device> Durable<R, D> {
             |e| Error::io(format_args!("{} could not flush", self.store.member(disk).describe()), &e);
         flushed.map(drop).map_err(failed)
     }
-}
 
-impl<R: Runtime, D: Device> Durable<R, D> {
     /// True if no needed data lies on such a device alone. A journal on the device is not needed if the
     /// record can take over, and if the journal describes no other cache.
     pub fn adopted_survives(&self, device: DeviceId) -> bool {

@@ -224,9 +224,7 @@ impl<R: Runtime, D: Device> Durable<R, D> {
             }
         }
     }
-}
 
-impl<R: Runtime, D: Device> Durable<R, D> {
     /// Block slots of a device that should hold no block.
     fn wanted_spare(&self, device: DeviceId) -> usize {
         let slots = self.store.state.borrow().extras.divided(device) as usize;

@@ -124,9 +124,7 @@ impl<D: Device> Devices<D> {
     pub fn can_resync(&self) -> bool {
         self.iter().filter(|member| member.is_written()).nth(1).is_some()
     }
-}
 
-impl<D: Device> Devices<D> {
     /// True if a device drains, or is lost and awaits removal.
     pub fn is_leaving(&self, device: DeviceId) -> bool {
         match self[device].state() {

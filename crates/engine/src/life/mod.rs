@@ -70,9 +70,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
         }
         self.policy.note_lack(lack.map(|lack| lack.to_string()));
     }
-}
 
-impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Takes over a device's slots from the superblock, and makes the policy again for all devices. Both
     /// happen at one instant, since a policy's knowledge is by device. Learned state is kept.
     fn set_device(&self, superblock: &Superblock, device: DeviceId) -> Result<()> {
