@@ -1,4 +1,5 @@
-//! Names: a type's name is defined once in a crate, and a function has no tuple parameter.
+//! Names: a type's name is defined once in a crate, an owner's verb hides no verb of a lower owner, and a
+//! function has no tuple parameter.
 //!
 //! The name of a type then has a single meaning. A tuple pattern hides several
 //! parameters: each part is a parameter, or all parts are fields of a struct.
@@ -33,6 +34,40 @@ pub fn names(root: &Path) -> Vec<String> {
         }
     }
     crates.iter().flat_map(|(name, files)| repeated(name, files)).collect()
+}
+
+/// Owners of the engine, upwards: each dereferences to the owner before it.
+const OWNERS: &[&str] = &["Store", "Durable", "Extents", "Upkeep", "Core"];
+
+/// Verbs of the engine's owners that hide a verb of a lower owner: a sentence for each name.
+pub fn verbs(root: &Path) -> Vec<String> {
+    let files = rust_files(root).into_iter().filter(|(file, _)| file.starts_with("crates/engine/src/"));
+    hidden(&files.map(|(file, text)| (file, code(&text))).collect::<Vec<_>>())
+}
+
+fn hidden(files: &[(String, String)]) -> Vec<String> {
+    let mut places: BTreeMap<String, BTreeMap<&str, &str>> = BTreeMap::new();
+    for (file, text) in files {
+        let mut owner = None;
+        for line in text.lines() {
+            if let Some(header) = line.strip_prefix("impl<").filter(|header| !header.contains(" for ")) {
+                let is_of = |owner: &&&str| header.contains(&format!("> {owner}<"));
+                owner = OWNERS.iter().find(is_of);
+            } else if line == "}" {
+                owner = None;
+            }
+            let verb = line.strip_prefix("    ").filter(|line| !line.starts_with(' '));
+            if let (Some(owner), Some((_, rest))) = (owner, verb.and_then(|verb| verb.split_once("fn "))) {
+                let name = rest.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default();
+                // Constructors are called by the name of their type.
+                if rest.contains("(&self") || rest.ends_with('(') {
+                    places.entry(name.to_owned()).or_default().insert(owner, file);
+                }
+            }
+        }
+    }
+    let twice = places.iter().filter(|(_, owners)| owners.len() > 1);
+    twice.map(|(name, owners)| format!("verb {name} of several owners: {owners:?}; rename one")).collect()
 }
 
 /// Functions of the programs, tests in their files included, with a tuple parameter: a sentence for each.
@@ -222,6 +257,18 @@ mod tests {
         let behind = format!("#[cfg(test)]\nmod more;\n{test}struct Run;\n");
         assert_eq!(repeated_in(&[("a.rs", "struct Run;\n"), ("b.rs", &behind)]).len(), 1);
         assert_eq!(repeated_in(&[("a.rs", "struct Constants;"), ("b.rs", "struct Constants;")]), [""; 0]);
+    }
+
+    #[test]
+    fn verb_that_hides_a_verb_of_a_lower_owner_is_reported() {
+        let file = |name: &str, text: &str| (name.to_owned(), text.to_owned());
+        let low = file("low.rs", "impl<R, D> Durable<R, D> {\n    pub async fn write(&self) {}\n}\n");
+        let high =
+            |verb| file("high.rs", &format!("impl<R, D> Extents<R, D> {{\n    fn {verb}(&self) {{}}\n}}\n"));
+        assert_eq!(hidden(&[low.clone(), high("write")]).len(), 1);
+        assert_eq!(hidden(&[low.clone(), high("read")]), [""; 0]);
+        let other = file("other.rs", "impl<R, D> Deref for Extents<R, D> {\n    fn write(&self) {}\n}\n");
+        assert_eq!(hidden(&[low, other]), [""; 0]);
     }
 
     #[test]

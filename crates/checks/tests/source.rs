@@ -1,7 +1,7 @@
 //! The checks, applied to this source.
 
 use braid_checks::{
-    documents, language, layering, licensing, metadata, names, parameters, rooms, root, style,
+    documents, language, layering, licensing, metadata, names, parameters, rooms, root, style, verbs,
 };
 
 fn expect_none(wrong: &[String]) {
@@ -32,6 +32,11 @@ fn files_follow_the_style() {
 #[test]
 fn each_type_has_a_name_of_its_own_in_its_crate() {
     expect_none(&names(&root()));
+}
+
+#[test]
+fn each_verb_of_the_owners_has_a_name_of_its_own() {
+    expect_none(&verbs(&root()));
 }
 
 #[test]

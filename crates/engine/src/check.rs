@@ -10,12 +10,12 @@ use crate::journal::{
 };
 use crate::map::State;
 use crate::open::{
-    AdoptedDisk, Assembled, Attempts, Lacking, ask_superblock, assemble, newer_elsewhere, newly_lost,
-    older_without, only_copies, refuse_cached,
+    AdoptedDisk, Assembled, Attempts, Lacking, ask_superblock, assemble, newer_elsewhere, older_without,
+    only_copies, refuse_cached,
 };
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
-use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId};
+use braid_base::{Bytes, DeviceId, ExtentId};
 use braid_format::superblock::{DeviceEntry, DeviceState};
 use braid_runtime::{Device, Runtime};
 use std::collections::BTreeSet;
@@ -225,14 +225,8 @@ async fn examine<R: Runtime, D: Device>(
         return Ok((Examined::Forgetful(found), as_of));
     }
     report.changed_elsewhere = changed_elsewhere;
-    let is_ssd = |device: &&DeviceId| superblock.devices[device.index()].class == DeviceClass::Ssd;
-    if let Some(&device) = newly_lost(&superblock, &lately).iter().find(is_ssd)
-        && let Some(spans) = &spans
-    {
-        let ranges = spans.ranges(&Shape::of(&superblock));
-        report.older = ranges.into_iter().map(|range| (device, range)).collect();
-    }
-    report.older.extend(older_without(&superblock, &lately, clean));
+    let named = spans.as_ref().map_or(Vec::new(), |spans| spans.ranges(&Shape::of(&superblock)));
+    report.older = older_without(&superblock, &lately, clean, &named);
     Ok((Examined::Report(Box::new(report)), as_of))
 }
 

@@ -47,8 +47,10 @@ pub(crate) struct Budget {
     pub(super) overdue: RefCell<BTreeMap<u64, Vec<DeviceId>>>,
     /// Tasks that have begun to wait for a turn so far.
     pub(super) waited: Cell<u64>,
-    /// Turns and claims ended so far.
+    /// Turns, and waits of overdue tasks, ended so far.
     pub(super) ended: Cell<u64>,
+    /// Claims ended so far.
+    pub(super) claims_ended: Cell<u64>,
     /// Start of the plan, if the plan yields to guests.
     yields_since: Cell<Option<Nanos>>,
 }
@@ -106,6 +108,7 @@ impl Budget {
             overdue: RefCell::default(),
             waited: Cell::new(0),
             ended: Cell::new(0),
+            claims_ended: Cell::new(0),
             yields_since: Cell::new(None),
         }
     }
@@ -171,7 +174,8 @@ impl Budget {
         devices.iter().for_each(|device| change(&mut all[device.index()]));
     }
 
-    fn end(&self, jobs: &Jobs) {
+    /// Has all tasks that wait for a turn look again.
+    pub(super) fn end_turn(&self, jobs: &Jobs) {
         self.ended.set(self.ended.get() + 1);
         jobs.wake();
     }
@@ -262,12 +266,14 @@ impl Budget {
         }
     }
 
-    /// Charges the limited ones of the devices for work of a move of the plan.
+    /// Charges devices with a share of the plan for work of a move of the plan.
     pub(super) fn charge_plan(&self, devices: &[DeviceId], start: Nanos, now: Nanos) {
         let took = now.saturating_sub(start).0 as f64;
         self.change(devices, |device| {
-            let rest = Nanos((took * (1.0 / device.share.unwrap_or(1.0) - 1.0)) as u64);
-            device.plan_rested = device.plan_rested.max(now) + rest;
+            if let Some(share) = device.share {
+                let rest = Nanos((took * (1.0 / share - 1.0)) as u64);
+                device.plan_rested = device.plan_rested.max(now) + rest;
+            }
         });
     }
 }
@@ -278,7 +284,7 @@ impl Drop for Turn<'_> {
             device.requests -= self.requests;
             device.bytes -= self.len;
         });
-        self.budget.end(self.jobs);
+        self.budget.end_turn(self.jobs);
     }
 }
 
@@ -286,7 +292,8 @@ impl Drop for Claim<'_> {
     fn drop(&mut self) {
         if !self.devices.is_empty() {
             self.budget.change(&self.devices, |device| device.claimed = false);
-            self.budget.end(self.jobs);
+            self.budget.claims_ended.set(self.budget.claims_ended.get() + 1);
+            self.jobs.wake();
         }
     }
 }

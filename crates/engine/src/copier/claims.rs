@@ -59,8 +59,8 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
                 let devices = budget.limited_of(&self.store, &task);
                 return Some((task, budget.claim(&self.jobs, devices)));
             }
-            let ended = budget.ended.get();
-            let changed = || budget.ended.get() != ended || over();
+            let ended = budget.claims_ended.get();
+            let changed = || budget.claims_ended.get() != ended || over();
             self.durable.pause(budget.next_rested(now).min(until), changed).await;
         }
         None
@@ -76,7 +76,8 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
         }
     }
 
-    /// Runs a step of a move that takes no turn, and charges its devices within the plan's limits.
+    /// Runs a step of a move without a turn of these devices, and charges the devices within the plan's
+    /// limits.
     pub async fn step<T>(&self, mover: Mover, devices: &[DeviceId], work: impl Future<Output = T>) -> T {
         let start = self.rt.now();
         let result = work.await;

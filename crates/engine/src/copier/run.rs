@@ -1,4 +1,4 @@
-//! Limits of runs: pieces near each other on a device, copied in one turn.
+//! Limits of runs (pieces near each other on a device, copied in one turn) and of searches.
 
 use braid_base::Bytes;
 

@@ -37,8 +37,7 @@ impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if self.budget.overdue.borrow_mut().remove(&self.number).is_some() {
             // The tasks behind this one look again.
-            self.budget.ended.set(self.budget.ended.get() + 1);
-            self.jobs.wake();
+            self.budget.end_turn(self.jobs);
         }
     }
 }

@@ -4,13 +4,13 @@
 use super::runs::BlockRun;
 use crate::core::{Extents, InCharge, Store};
 use crate::devices::{Deadline, Member};
-use crate::map::State;
+use crate::map::{Intended, State};
 use crate::planted::{Bug, planted};
 use crate::shape::Piece;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{BlockId, Bytes, DeviceId};
+use braid_format::SlotNumber;
 use braid_format::journal::Extra;
-use braid_format::{SlotNumber, SpanId};
 use braid_policy::{Homes, Origin};
 use braid_runtime::{Buf, Device, LockGuard, Runtime, join_all};
 use std::ops::Range;
@@ -158,9 +158,8 @@ impl<R: Runtime, D: Device> Extents<R, D> {
     /// Records in the journal that the copies in the piece's span may differ, if a changed block has a clean
     /// extra copy, or may have one after a crash.
     ///
-    /// If a span is returned, a write has begun, and must end by [`Extents::end_differing`]. The caller holds
-    /// the extent's lock.
-    pub async fn begin_differing(&self, piece: &Piece) -> Result<Option<SpanId>> {
+    /// The caller holds the extent's lock, and drops the intent once the state of the extra copies is known.
+    pub async fn begin_differing(&self, piece: &Piece) -> Result<Option<Intended<'_, R>>> {
         let has_clean = {
             let state = self.store.state.borrow();
             let changed = self.store.shape.padded(piece, state.map.get(piece.extent).valid);
@@ -170,16 +169,7 @@ impl<R: Runtime, D: Device> Extents<R, D> {
         if !has_clean || planted(Bug::ExtraIntentSkipped) {
             return Ok(None);
         }
-        let span = self.store.shape.span_of(piece.extent);
-        self.durable.intend(span).await?;
-        Ok(Some(span))
-    }
-
-    /// Ends a write begun by [`Extents::begin_differing`], once the state of the extra copies is known.
-    pub fn end_differing(&self, span: Option<SpanId>) {
-        if let Some(span) = span {
-            self.store.state.borrow_mut().behind.end_write(span, None, self.rt.now());
-        }
+        self.durable.intend(self.store.shape.span_of(piece.extent)).await.map(Some)
     }
 
     /// Prepares the edges of a range about to become zero: zeros the covered bytes of dirty extra copies, and

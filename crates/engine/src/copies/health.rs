@@ -144,7 +144,7 @@ impl<R: Runtime, D: Device> Durable<R, D> {
     ///
     /// Extents that were discarded or moved count with their former copies, as long as a crash would restore
     /// these copies. A deferred write in flight does not count: no guest has the reply, and before the reply
-    /// the write goes to the other copy ([`Upkeep::write_required`]).
+    /// the write goes to the other copy ([`Extents::write_required`]).
     pub fn survives(&self, device: DeviceId) -> bool {
         if self.store.devices.is_joining(device) {
             return true;

@@ -50,7 +50,7 @@ struct MirroredWrite<'a> {
     deferred: Option<Range<Bytes>>,
 }
 
-/// Write to one slot, with the result.
+/// Attempted write to one slot, with the result.
 pub(super) struct Written {
     pub slot: SlotNumber,
     pub result: Result<()>,
@@ -77,7 +77,7 @@ impl<R: Runtime, D: Device> Extents<R, D> {
             };
         }
         let write = self.begin_mirrored_write(piece, entry, from, origin, timing).await?;
-        let results = self.write_copies(&write).await;
+        let results = self.write_both(&write).await;
         let settled = self.settle_flushed(&write, &results).await;
         let missed = write.is_missed(&results);
         let exchanged = self.store.end_mirrored_write(&write, &settled, missed, self.rt.now());
@@ -132,7 +132,7 @@ impl<R: Runtime, D: Device> Extents<R, D> {
             if deferred.is_some() {
                 self.durable.record_behind(span).await?;
             }
-            self.durable.intend(span).await
+            self.durable.begin_write(span).await
         };
         if let Err(error) = begun.await {
             // With epochs, a later epoch brings the range in any case.
@@ -145,7 +145,7 @@ impl<R: Runtime, D: Device> Extents<R, D> {
     }
 
     /// Writes the copies in parallel; the second copy of a deferred write only if the home fails.
-    async fn write_copies(&self, write: &MirroredWrite<'_>) -> Vec<Written> {
+    async fn write_both(&self, write: &MirroredWrite<'_>) -> Vec<Written> {
         let &MirroredWrite { piece, from, origin, entry, keeps_epochs, ref deferred } = write;
         let later = deferred.is_some();
         let forgotten = |slot: SlotNumber| slot == entry.second && planted(Bug::SecondCopyNotWritten);

@@ -1,6 +1,5 @@
 //! Copies of extents and blocks: reads, writes and repairs of the copies, and the health of their devices.
 
-mod alike;
 mod allocate;
 mod audit;
 mod block_slots;

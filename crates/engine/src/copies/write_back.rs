@@ -128,7 +128,6 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
                 background.written_back_bytes += self.store.shape.block_size.0;
             }
         }
-        self.extents.end_differing(differing.ok().flatten());
         result
     }
 

@@ -3,8 +3,8 @@
 use braid_base::ExtentId;
 use braid_runtime::{LockGuard, LockTable, Locking, Mode};
 
-/// One lock for each extent: shared or exclusive, first come first served. Cheap to clone: a handle.
-#[derive(Clone, Default)]
+/// One lock for each extent: shared or exclusive, first come first served.
+#[derive(Default)]
 pub(crate) struct ExtentLocks(LockTable);
 
 impl ExtentLocks {

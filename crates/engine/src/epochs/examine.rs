@@ -144,8 +144,7 @@ impl<R: Runtime, D: Device> Extents<R, D> {
         if !self.store.may_join_image(epochs, extent) {
             return Ok(());
         }
-        let span = self.store.shape.span_of(extent);
-        self.durable.intend(span).await?;
+        let _intended = self.durable.intend(self.store.shape.span_of(extent)).await?;
         let entry = self.store.state.borrow().map.get(extent);
         // Without either device epochs end.
         let devices = [epochs.device(), self.store.device_of(entry.home)];
@@ -158,7 +157,6 @@ impl<R: Runtime, D: Device> Extents<R, D> {
                 state.retire(entry.second);
             }
         }
-        state.behind.end_write(span, None, self.rt.now());
         Ok(())
     }
 }

@@ -4,7 +4,7 @@
 use super::{Epochs, Lacks, next_within};
 use crate::Result;
 use crate::core::{Extents, Store, Upkeep};
-use crate::map::Behind;
+use crate::map::{Behind, Intended};
 use crate::shape::Piece;
 use braid_base::Bytes;
 use braid_format::SpanId;
@@ -13,8 +13,8 @@ use std::ops::Range;
 
 impl<R: Runtime, D: Device> Extents<R, D> {
     /// Records in the journal that the image lacks a piece, before a guest changes the piece by other means
-    /// than a write to its copies. The change has begun on return, and ends with [`Extents::end_differing`].
-    pub async fn begin_image_change(&self, piece: &Piece) -> Result<Option<SpanId>> {
+    /// than a write to its copies. The change ends when the intent is dropped.
+    pub async fn begin_image_change(&self, piece: &Piece) -> Result<Option<Intended<'_, R>>> {
         if self.active_epochs().is_none() {
             return Ok(None);
         }
@@ -24,8 +24,7 @@ impl<R: Runtime, D: Device> Extents<R, D> {
         let span = self.store.shape.span_of(piece.extent);
         self.put_behind(span, range);
         self.durable.record_behind(span).await?;
-        self.durable.intend(span).await?;
-        Ok(Some(span))
+        self.durable.intend(span).await.map(Some)
     }
 
     /// As [`Extents::put_behind`], for a range of any length.

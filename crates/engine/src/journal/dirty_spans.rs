@@ -8,6 +8,7 @@
 use crate::buffer::buffer;
 use crate::core::Durable;
 use crate::devices::{Deadline, Member};
+use crate::map::State;
 use crate::planted::{Bug, planted};
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
@@ -18,7 +19,7 @@ use braid_format::{SpanId, Uuid};
 use braid_policy::Origin;
 use braid_runtime::{Device, Runtime, Semaphore};
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// Interval between searches for spans without dirty blocks.
@@ -42,25 +43,20 @@ struct DirtySpanTable {
     named: BTreeSet<SpanId>,
     /// Further spans that the next table names.
     wanted: BTreeSet<SpanId>,
-    /// Writes in flight that make blocks dirty.
-    writes: BTreeMap<SpanId, u32>,
-    /// Spans in which a write made blocks dirty since the last call of `idle`.
+    /// Spans in which a write began that makes blocks dirty, since the last call of `idle`.
     touched: BTreeSet<SpanId>,
     /// True if the table could not be written.
     has_failed: bool,
 }
 
-/// A write that makes blocks of a span dirty. The table names the span until the write ends.
-pub(crate) struct Dirtying<'a>(Option<(&'a DirtySpans, SpanId)>);
+/// A write that makes blocks of an extent dirty. Counts as a dirty block, so the table names the span until
+/// the write ends.
+pub(crate) struct Dirtying<'a>(Option<(&'a RefCell<State>, ExtentId)>);
 
 impl Drop for Dirtying<'_> {
     fn drop(&mut self) {
-        let Some((spans, span)) = self.0 else { return };
-        let mut table = spans.table.borrow_mut();
-        let writes = table.writes.get_mut(&span).expect("a write that ends has begun");
-        *writes -= 1;
-        if *writes == 0 {
-            table.writes.remove(&span);
+        if let Some((state, extent)) = self.0 {
+            state.borrow_mut().count_dirty(extent, true, false);
         }
     }
 }
@@ -127,18 +123,15 @@ impl DirtySpans {
             table.wanted.insert(span);
             return None;
         }
-        *table.writes.entry(span).or_default() += 1;
         table.touched.insert(span);
         Some(true)
     }
 
-    /// Spans without a dirty block and without a write that makes a block dirty. From now on, new writes of
-    /// this kind are noted.
+    /// Spans without a dirty block. From now on, new writes that make blocks dirty are noted.
     fn idle(&self, has_dirty: impl Fn(SpanId) -> bool) -> Vec<SpanId> {
         let mut table = self.table.borrow_mut();
         table.touched.clear();
-        let is_idle = |span: &&SpanId| !table.writes.contains_key(span) && !has_dirty(**span);
-        table.named.iter().filter(is_idle).copied().collect()
+        table.named.iter().copied().filter(|span| !has_dirty(*span)).collect()
     }
 
     /// Drops idle spans from the next table, except for spans in which a write has begun. Returns true if any
@@ -162,7 +155,10 @@ impl<R: Runtime, D: Device> Durable<R, D> {
         let span = self.store.shape.span_of(extent);
         loop {
             match spans.begin(span) {
-                Some(true) => return Some(Dirtying(Some((spans, span)))),
+                Some(true) => {
+                    self.store.state.borrow_mut().count_dirty(extent, false, true);
+                    return Some(Dirtying(Some((&self.store.state, extent))));
+                }
                 Some(false) => return None,
                 None => self.write_dirty_spans(spans, Some(span)).await,
             }

@@ -4,7 +4,7 @@
 
 use crate::Result;
 use crate::core::Durable;
-use crate::map::Intent;
+use crate::map::{Intended, Intent};
 use crate::planted::{Bug, planted};
 use braid_format::SpanId;
 use braid_format::journal::Record;
@@ -13,9 +13,15 @@ use braid_runtime::{Device, Permit, Runtime};
 
 impl<R: Runtime, D: Device> Durable<R, D> {
     /// Waits until the journal records that the copies of a span may differ, and begins a write in the span.
-    /// The write ends with [`crate::map::Behind::end_write`]. In a busy span the cost is one look into a
-    /// table.
-    pub async fn intend(&self, span: SpanId) -> Result<()> {
+    /// In a busy span the cost is one look into a table.
+    pub async fn intend(&self, span: SpanId) -> Result<Intended<'_, R>> {
+        self.begin_write(span).await?;
+        Ok(Intended { rt: &self.rt, state: &self.store.state, span })
+    }
+
+    /// As [`Durable::intend`], for a write that a copy may miss. The write ends with
+    /// [`crate::map::Behind::end_write`].
+    pub async fn begin_write(&self, span: SpanId) -> Result<()> {
         loop {
             let intent = self.store.state.borrow_mut().behind.begin_write(span);
             if planted(Bug::IntentTooLate) && intent == Intent::Record {

@@ -88,16 +88,11 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
     async fn move_out(&self, extent: ExtentId, device: DeviceId) -> Result<()> {
         self.end_behind(extent, device).await?;
         let _room = self.durable.reserve(1).await?;
-        let spans = self.intend_all(&[extent]).await?;
-        let moved = async {
-            let len = LARGEST_BUFFER.min(self.store.shape.extent_size);
-            let bytes = self.extents.buffer(&self.extents.buffers.runs, len).await?;
-            let _turn = self.take_turn(Mover::Engine, &[device], 1, len).await;
-            self.move_copy(extent, device, &bytes).await
-        };
-        let moved = moved.await;
-        self.end_writes(&spans);
-        moved
+        let _intended = self.intend_all(&[extent]).await?;
+        let len = LARGEST_BUFFER.min(self.store.shape.extent_size);
+        let bytes = self.extents.buffer(&self.extents.buffers.runs, len).await?;
+        let _turn = self.take_turn(Mover::Engine, &[device], 1, len).await;
+        self.move_copy(extent, device, &bytes).await
     }
 
     async fn move_copy(&self, extent: ExtentId, device: DeviceId, bytes: &Buf) -> Result<()> {

@@ -9,7 +9,7 @@ use crate::copier::{IN_A_ROW, LONGEST_RUN, MOST_IN_RUN, Mover, RUNS_AT_ONCE};
 use crate::core::{Store, Upkeep};
 use crate::devices::DrainStatus;
 use crate::devices::LARGEST_BUFFER;
-use crate::map::Other;
+use crate::map::{Intended, Other};
 use braid_base::{BlockId, Bytes, DeviceId, ExtentId, Nanos};
 use braid_format::map_page::Entry;
 use braid_format::{SlotNumber, SpanId};
@@ -92,7 +92,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
                 others.iter().filter(|&&extent| self.store.targets(extent, device).is_empty()).count();
             has_freed |=
                 (0..short).take_while(|_| self.durable.reclaim_extras(|other| other != device)).count() > 0;
-            let spans = self.intend_all(&extents).await?;
+            let intended = self.intend_all(&extents).await?;
             let queue = RefCell::new(VecDeque::from(extents));
             let next = || self.next_to_move(&mut queue.borrow_mut(), device);
             let work = async || {
@@ -107,7 +107,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
                 Ok(())
             };
             let moved = join_all((0..RUNS_AT_ONCE).map(|_| work())).await;
-            self.end_writes(&spans);
+            drop(intended);
             self.settle_reproduced().await?;
             moved.into_iter().collect::<Result<()>>()?;
         }
@@ -123,29 +123,16 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
         Ok(())
     }
 
-    /// Records all spans of these extents as dirty, and returns the spans, with writes begun. New copies may
-    /// differ until flushed, since a device may fail before. A batch for each extent would interrupt copying
-    /// on the disk with the journal.
-    pub(super) async fn intend_all(&self, extents: &[ExtentId]) -> Result<Vec<SpanId>> {
+    /// Records all spans of these extents as dirty, and begins a write in each. New copies may differ until
+    /// flushed, since a device may fail before. A batch for each extent would interrupt copying on the disk
+    /// with the journal.
+    pub(super) async fn intend_all(&self, extents: &[ExtentId]) -> Result<Vec<Intended<'_, R>>> {
         if self.store.shape.copies == 1 {
             return Ok(Vec::new());
         }
         let spans: BTreeSet<SpanId> =
             extents.iter().map(|&extent| self.store.shape.span_of(extent)).collect();
-        let intend = async |&span: &SpanId| self.durable.intend(span).await.map(|()| span);
-        let (mut begun, mut result) = (Vec::new(), Ok(()));
-        for intended in join_all(spans.iter().map(intend)).await {
-            match intended {
-                Ok(span) => begun.push(span),
-                Err(error) => result = Err(error),
-            }
-        }
-        result.inspect_err(|_| self.end_writes(&begun)).map(|()| begun)
-    }
-
-    pub(super) fn end_writes(&self, spans: &[SpanId]) {
-        let (mut state, now) = (self.store.state.borrow_mut(), self.rt.now());
-        spans.iter().for_each(|&span| state.behind.end_write(span, None, now));
+        join_all(spans.iter().map(|&span| self.durable.intend(span))).await.into_iter().collect()
     }
 
     /// Takes the first extents that can move together.

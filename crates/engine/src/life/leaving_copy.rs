@@ -81,9 +81,10 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
         };
         state.set_extent(extent, after);
         state.retire(leaves);
+        let copied = copied?;
         let mut background = self.durable.background.borrow_mut();
         background.migrations += 1;
-        background.migrated_bytes += copied?.0;
+        background.migrated_bytes += copied.0;
         Ok(true)
     }
 }

@@ -24,6 +24,7 @@ use braid_format::{SlotNumber, intent_page, map_summary};
 use braid_policy::DeviceView;
 use braid_runtime::{Arena, Device, Runtime, yield_now};
 use std::collections::BTreeMap;
+
 /// Number of extents that no volume reaches.
 const MOST_EXTENTS: u32 = u32::MAX / 2;
 

@@ -26,6 +26,7 @@ use braid_format::SpanId;
 use braid_format::intent_page::Difference;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// Limit of remembered ranges, about 40 bytes of memory each. Beyond the limit, a new range is widened to its
@@ -46,10 +47,9 @@ pub(crate) struct Behind {
     undecided: Ranges,
     /// Ranges of deferred writes in flight: at most as many as guests have requests.
     deferring: Vec<Range<Bytes>>,
-    /// Spans with a state to be recorded in a separate batch, ahead of a write.
-    wanted: Vec<SpanId>,
-    /// Spans named by such a batch in flight.
-    recording: Vec<SpanId>,
+    /// Spans with a state to be recorded in a separate batch, ahead of a write. A set: the return of a device
+    /// without content asks once for each extent.
+    wanted: BTreeSet<SpanId>,
 }
 
 #[derive(Clone, Copy)]
@@ -57,6 +57,8 @@ struct Span {
     /// State in the journal, and actual state.
     recorded: Recorded,
     difference: Difference,
+    /// True while a separate batch in flight names the span.
+    recording: bool,
     /// True if all stale ranges of the span are undecided: the journal keeps calling the span dirty.
     undecided: bool,
     /// True if the policy deferred the second copy, and asks for the resync itself.
@@ -96,6 +98,7 @@ impl Span {
         Span {
             recorded: Recorded::Is(recorded),
             difference,
+            recording: false,
             undecided: false,
             deferred: false,
             writes: 0,
@@ -123,8 +126,7 @@ impl Behind {
             begun: Ranges::default(),
             undecided: Ranges::default(),
             deferring: Vec::new(),
-            wanted: Vec::new(),
-            recording: Vec::new(),
+            wanted: BTreeSet::new(),
         }
     }
 
@@ -209,7 +211,7 @@ impl Behind {
     pub fn restore(&mut self, span: SpanId, recorded: Difference, difference: Difference) {
         self.insert_restored(span, Span::new(recorded, difference));
         if recorded != difference {
-            self.wanted.push(span);
+            self.wanted.insert(span);
         }
     }
 
@@ -238,9 +240,7 @@ impl Behind {
                 if entry.difference == Difference::None {
                     entry.difference = Difference::Dirty;
                 }
-                if !self.wanted.contains(&span) {
-                    self.wanted.push(span);
-                }
+                self.wanted.insert(span);
                 Intent::Record
             }
             Recorded::Is(_) => {
@@ -296,8 +296,8 @@ impl Behind {
             entry.lapses += 1;
             self.behind += 1;
         }
-        if entry.recorded != Recorded::Is(Difference::Behind) && !self.wanted.contains(&span) {
-            self.wanted.push(span);
+        if entry.recorded != Recorded::Is(Difference::Behind) {
+            self.wanted.insert(span);
         }
     }
 
@@ -312,25 +312,19 @@ impl Behind {
         self.spans.get(&span).is_some_and(unrecorded)
     }
 
-    /// True if the journal records a stale copy in this span. At the opening: as the last opening left the
-    /// journal.
-    pub fn was_behind(&self, span: SpanId) -> bool {
-        self.spans.get(&span).is_some_and(|s| s.recorded == Recorded::Is(Difference::Behind))
-    }
-
     /// Takes the spans to record before a guest goes on, with their states. Spans being cleared by the
     /// running commit stay for later: the commit's batch must not come after the batch with the new state.
     pub fn take_wanted(&mut self) -> Vec<(SpanId, Difference)> {
-        let (spans, mut taken) = (&self.spans, Vec::new());
+        let (spans, mut taken) = (&mut self.spans, Vec::new());
         self.wanted.retain(|span| {
-            let Some(entry) = spans.get(span) else { return false };
+            let Some(entry) = spans.get_mut(span) else { return false };
             let waits = matches!(entry.recorded, Recorded::Clearing(_));
             if !waits {
+                entry.recording = true;
                 taken.push((*span, entry.difference));
             }
             waits
         });
-        self.recording.extend(taken.iter().map(|(span, _)| *span));
         taken
     }
 
@@ -342,9 +336,8 @@ impl Behind {
     /// Notes the states now durable in the journal.
     pub fn recorded(&mut self, spans: &[(SpanId, Difference)]) {
         for (span, difference) in spans {
-            self.recording.retain(|recording| recording != span);
             if let Some(entry) = self.spans.get_mut(span) {
-                entry.recorded = Recorded::Is(*difference);
+                (entry.recorded, entry.recording) = (Recorded::Is(*difference), false);
             }
         }
     }
@@ -397,7 +390,7 @@ impl Behind {
             if said && entry.difference == Difference::Dirty && entry.lapses == lapses {
                 // Set at once: if a copy becomes stale again, the state is recorded anew.
                 entry.recorded = Recorded::Is(Difference::Dirty);
-                self.wanted.push(span);
+                self.wanted.insert(span);
             }
         }
     }
@@ -424,7 +417,7 @@ impl Behind {
         let still = |span: &SpanId| {
             let entry = self.spans.get_mut(span)?;
             let Recorded::Is(known) = entry.recorded else { return None };
-            let is_spoken_of = self.recording.contains(span) && !planted(Bug::ClearedBesideBatch);
+            let is_spoken_of = entry.recording && !planted(Bug::ClearedBesideBatch);
             let is_free = entry.is_idle() && !is_spoken_of;
             is_free.then(|| entry.recorded = Recorded::Clearing(known)).map(|()| *span)
         };

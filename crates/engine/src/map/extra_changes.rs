@@ -110,8 +110,9 @@ impl State {
         }
     }
 
-    /// Counts a change of a block between clean and dirty. Counted on an adopted disk alone.
-    pub(super) fn count_dirty(&mut self, extent: ExtentId, before: bool, now: bool) {
+    /// Counts a change of a block between clean and dirty, or a write that may make a block dirty. Counted on
+    /// an adopted disk alone.
+    pub fn count_dirty(&mut self, extent: ExtentId, before: bool, now: bool) {
         if before == now || !self.map.is_of_adopted() {
             return;
         }
@@ -132,7 +133,7 @@ impl State {
         }
     }
 
-    /// True if a span of an adopted disk has dirty blocks.
+    /// True if a span of an adopted disk has dirty blocks, or writes that may make blocks dirty.
     pub fn has_dirty(&self, span: SpanId) -> bool {
         self.dirty.contains_key(&span)
     }

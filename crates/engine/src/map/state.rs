@@ -39,7 +39,7 @@ pub(crate) struct State {
     pub suspect: HashSet<SpanId, FixedState>,
     /// True if the volume has a table of spans: a write to a block with a clean extra copy needs an intent.
     pub(super) has_spans: bool,
-    /// Number of dirty blocks by span, on an adopted disk.
+    /// Number of dirty blocks and of writes that may make blocks dirty, by span, on an adopted disk.
     pub(super) dirty: HashMap<SpanId, u32, FixedState>,
     /// Written bytes, counted by the devices of their copies.
     pub(super) exposed: Exposed,

@@ -92,11 +92,8 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
         if self.store.shape.copies == 1 || planted(Bug::MoveWithoutIntent) {
             return self.copy_parts(extent, entry, slot, mover).await;
         }
-        let span = self.store.shape.span_of(extent);
-        self.durable.intend(span).await?;
-        let copied = self.copy_parts(extent, entry, slot, mover).await;
-        self.store.state.borrow_mut().behind.end_write(span, None, self.rt.now());
-        copied
+        let _intended = self.durable.intend(self.store.shape.span_of(extent)).await?;
+        self.copy_parts(extent, entry, slot, mover).await
     }
 }
 

@@ -185,9 +185,8 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
         let mut intended = Vec::new();
         if needs_intent {
             for each in run.iter_mut() {
-                let span = self.store.shape.span_of(each.extent);
-                match self.durable.intend(span).await {
-                    Ok(()) => intended.push(span),
+                match self.durable.intend(self.store.shape.span_of(each.extent)).await {
+                    Ok(begun) => intended.push(begun),
                     Err(error) => each.copied = Some(Err(error)),
                 }
             }
@@ -215,8 +214,6 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
                 each.copied.get_or_insert(done.map(|()| Some(size)));
             }
         }
-        let mut state = self.store.state.borrow_mut();
-        intended.into_iter().for_each(|span| state.behind.end_write(span, None, self.rt.now()));
     }
 
     /// Writes adjacent slots, beginning with `first`, from bytes on a node.

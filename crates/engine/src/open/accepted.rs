@@ -1,7 +1,7 @@
 //! Fourth stage of an opening: the losses are accepted, and the policy is known.
 
 use super::again::Attempted;
-use super::dirty_blocks::{dirty_blocks, newly_lost, older_without, refuse_lost_homes};
+use super::dirty_blocks::{dirty_blocks, older_without, refuse_lost_homes};
 use super::{Assembled, Found, Judged, OpenOptions, Recovered, refuse_only_copies};
 use crate::adopted::{self, DiskSums};
 use crate::devices::watched;
@@ -9,7 +9,6 @@ use crate::epochs::{self, Adopted};
 use crate::policy::PolicyStates;
 use crate::request::Guests;
 use crate::{Error, ErrorKind, Result};
-use braid_base::{DeviceClass, DeviceId};
 use braid_format::superblock::{DirtyBlocks, Features};
 use braid_policy::{BadSetting, Policy};
 use braid_runtime::{Device, Runtime};
@@ -79,17 +78,13 @@ async fn accept_losses<R: Runtime, D: Device>(
         let refused = epochs::or_recover(error, members, superblock, *went_without);
         return Err(watched(rt, members, refused).await);
     }
-    let is_ssd = |device: &DeviceId| superblock.devices[device.index()].class == DeviceClass::Ssd;
-    if newly_lost(superblock, lately).iter().any(is_ssd) {
-        recovery.older.append(older);
-    }
-    let without_ssd = older_without(superblock, lately, *clean);
-    superblock.dirty_blocks = match without_ssd {
+    let older = older_without(superblock, lately, *clean, older);
+    superblock.dirty_blocks = match older.is_empty() || superblock.adopted().is_some() {
+        true => dirty_blocks(state.extras.dirty()),
         // If this opening is interrupted, the next opening reports the same.
-        Some(_) => DirtyBlocks::Possible,
-        None => dirty_blocks(state.extras.dirty()),
+        false => DirtyBlocks::Possible,
     };
-    recovery.older.extend(without_ssd.map(|(_, range)| range));
+    recovery.older.extend(older.into_iter().map(|(_, range)| range));
     let is_forced = options.adopted.is_some_and(|adopted| adopted.force);
     adopted::accept(disk.take(), superblock, state, recovery, &options.distrust, is_forced)
 }

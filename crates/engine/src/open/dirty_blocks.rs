@@ -8,14 +8,14 @@
 use super::NEVER;
 use crate::core::{Durable, Store};
 use crate::{Error, ErrorKind, Result};
-use braid_base::{Bytes, DeviceId, ExtentId};
+use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId};
 use braid_format::superblock::{DeviceEntry, DeviceState, DirtyBlocks, Phase, RegionKind, Superblock};
 use braid_runtime::{Device, Runtime};
 use std::ops::Range;
 
 /// Devices that are lost from now on, or since an interrupted opening: the cost of their loss must be
 /// reported.
-pub(crate) fn newly_lost(superblock: &Superblock, lately: &[DeviceId]) -> Vec<DeviceId> {
+fn newly_lost(superblock: &Superblock, lately: &[DeviceId]) -> Vec<DeviceId> {
     let is_lost = |(id, entry): &(DeviceId, &DeviceEntry)| {
         let was_given_up = entry.state == DeviceState::Missing && entry.in_step == NEVER;
         lately.contains(id) || superblock.phase == Phase::Opening && was_given_up
@@ -23,15 +23,21 @@ pub(crate) fn newly_lost(superblock: &Superblock, lately: &[DeviceId]) -> Vec<De
     (0..).map(DeviceId).zip(&superblock.devices).filter(is_lost).map(|(id, _)| id).collect()
 }
 
-/// A newly lost device that may have held newer bytes than the home, and the range of possibly stale bytes:
-/// the whole volume.
+/// Ranges that may be older than flushed data without newly lost devices, each with a device that may have
+/// held the newer bytes. On an adopted disk the ranges `named` on the record, otherwise the whole volume.
 pub(crate) fn older_without(
     superblock: &Superblock,
     lately: &[DeviceId],
     clean: bool,
-) -> Option<(DeviceId, Range<Bytes>)> {
-    if superblock.copies > 1 || superblock.adopted().is_some() {
-        return None;
+    named: &[Range<Bytes>],
+) -> Vec<(DeviceId, Range<Bytes>)> {
+    let mut lost = newly_lost(superblock, lately).into_iter();
+    if superblock.adopted().is_some() {
+        let ssd = lost.find(|id| superblock.devices[id.index()].class == DeviceClass::Ssd);
+        return named.iter().filter_map(|range| Some((ssd?, range.clone()))).collect();
+    }
+    if superblock.copies > 1 {
+        return Vec::new();
     }
     let has = |kind, device| superblock.regions.iter().any(|r| r.kind == kind && r.device == device);
     let may_be_dirty = superblock.dirty_blocks != DirtyBlocks::None;
@@ -40,10 +46,7 @@ pub(crate) fn older_without(
         let counts = if lately.contains(&id) { !clean } else { may_be_dirty };
         counts && has(RegionKind::Journal, id) || may_be_dirty && has(RegionKind::CacheTable, id)
     };
-    newly_lost(superblock, lately)
-        .into_iter()
-        .find(had_newer)
-        .map(|id| (id, Bytes::ZERO..superblock.volume_size))
+    lost.filter(had_newer).take(1).map(|id| (id, Bytes::ZERO..superblock.volume_size)).collect()
 }
 
 /// Logs the ranges that may be older than flushed data, before the superblocks record the loss: a later

@@ -9,6 +9,7 @@ use crate::planted::{Bug, planted};
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Result};
 use braid_base::{DeviceId, ExtentId};
+use braid_format::intent_page::Difference;
 use braid_format::map_page::Entry;
 use braid_format::superblock::{Features, Phase, RegionKind, Superblock};
 use braid_policy::Origin;
@@ -32,7 +33,7 @@ pub(crate) fn only_copies<D: Device>(
         let is_only = |(extent, entry): (ExtentId, Entry)| {
             let (home, second) = (on(entry.home), on(entry.second));
             // Before this opening, the home was current and the second copy lacked something.
-            let behind = state.behind.was_behind(shape.span_of(extent));
+            let behind = state.behind.durable(shape.span_of(extent)) == Difference::Behind;
             home == Some(device) && (behind || !is_current(second))
                 || second == Some(device) && !is_current(home)
         };

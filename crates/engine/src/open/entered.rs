@@ -39,7 +39,7 @@ impl<R: Runtime, D: Device> Entered<R, D> {
     ///
     /// # Errors
     /// A device could not be written, or the devices were taken over from another daemon: the opening begins
-    /// again.
+    /// again. Refuses further lost extents, and an image or sums that cannot be written.
     pub async fn write(
         rt: &R,
         mut accepted: Accepted<D>,

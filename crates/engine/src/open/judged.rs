@@ -12,7 +12,7 @@ use braid_base::{Bytes, DeviceId};
 use braid_runtime::{Device, Runtime};
 use std::ops::Range;
 
-/// Devices with all their statements, except map and journal.
+/// Devices with their statements about dirty data, and image.
 pub(super) struct Judged<D> {
     pub found: Found<D>,
     /// The adopted disk, compared with the known facts, until accepted.
@@ -20,7 +20,7 @@ pub(super) struct Judged<D> {
     pub dirty_spans: Option<DirtySpans>,
     /// Ranges of the dirty spans, until reported.
     pub older: Vec<Range<Bytes>>,
-    /// The disk that becomes the volume.
+    /// The disk that becomes the volume, or became the volume at an earlier opening.
     pub image: Option<Adopted>,
 }
 

@@ -50,7 +50,7 @@ pub(crate) use again::{Attempts, Refusal, Unwritten, disagrees};
 pub(crate) use assemble::{Assembled, assemble};
 pub(crate) use candidate::Candidate;
 pub(crate) use cut::refuse_cached;
-pub(crate) use dirty_blocks::{newly_lost, older_without};
+pub(crate) use dirty_blocks::older_without;
 pub(crate) use enter::{enter, number, only_copies, refuse_only_copies};
 use entered::Entered;
 use found::Found;

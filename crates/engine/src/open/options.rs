@@ -20,8 +20,8 @@ pub struct OpenOptions {
     /// Memory for reading ahead of streams (guests' reads in order or by a stride). Zero, [`Readahead::Off`],
     /// or extents of more than 1 MiB turn reading ahead off.
     pub ahead: Bytes,
-    /// Repairs a damaged volume: keeps proved data, declares the rest lost ([`Recovery::lost`]), and writes
-    /// all map pages again.
+    /// Repairs a damaged volume: keeps proved data, declares the rest lost ([`crate::Recovery::lost`]), and
+    /// writes all map pages again.
     pub repair: bool,
     /// Devices whose data is discarded: they are resynchronised from the other devices.
     pub distrust: Vec<DeviceId>,

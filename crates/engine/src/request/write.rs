@@ -165,7 +165,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     ) -> Result<()> {
         let guard = ticket.guard;
         let mode = guard.mode();
-        let (result, span) = {
+        let (result, _differing) = {
             let _turn = self.turn_to_write(piece, mode).await;
             // Nothing waits between the next two calls: dirty blocks stay dirty, and clean blocks get an
             // intent.
@@ -178,7 +178,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             let was_only = guard.is_only();
             let is_only = || was_only && guard.is_only() || planted(Bug::PastDropsBesideOthers);
             match self.extents.begin_differing(piece).await {
-                Ok(span) => (self.write_further(piece, from, placed, is_only).await, span),
+                Ok(begun) => (self.write_further(piece, from, placed, is_only).await, begun),
                 Err(error) => (Err(error), None),
             }
         };
@@ -205,7 +205,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
         } else {
             drop(guard);
         }
-        self.extents.end_differing(span);
         result
     }
 
@@ -363,13 +362,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         timing: Timing,
     ) -> Result<Entry> {
         // An epoch must also bring changes of extents with one copy.
-        let lacking = match entry.second {
+        let _lacking = match entry.second {
             SlotNumber::NONE => self.extents.begin_image_change(piece).await?,
             _ => None,
         };
-        let written = self.extents.write_required(piece, entry, Some(from), Origin::Guest, timing).await;
-        self.extents.end_differing(lacking);
-        written
+        self.extents.write_required(piece, entry, Some(from), Origin::Guest, timing).await
     }
 
     /// Writes a whole cached extent, updated by this piece, to a new home. `None` if the extent is not

@@ -109,7 +109,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
     /// Drops the extra copies of a piece, dirty copies included, and sends a discard to the disk.
     async fn discard_piece(&self, piece: &Piece) -> Result<()> {
         let _ticket = self.claim(piece).await?.begin(self, piece);
-        let differing = self.extents.begin_differing(piece).await?;
+        let _differing = self.extents.begin_differing(piece).await?;
         self.guests.cache.borrow_mut().remove(piece.extent);
         self.store.drop_covered_extras(&self.policy, piece);
         let home = self.store.state.borrow().map.get(piece.extent).home;
@@ -123,7 +123,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
             member.stats.borrow_mut().last_error = Some(text);
         }
         member.note_write();
-        self.extents.end_differing(differing);
         Ok(())
     }
 
@@ -142,9 +141,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Ok(());
         }
         let _ticket = claim.begin(self, &piece);
-        let differing =
+        let _differing =
             if self.store.has_edges(&piece) { self.extents.begin_differing(&piece).await? } else { None };
-        let (result, lacking) = match self.extents.begin_image_change(&piece).await {
+        let (result, _lacking) = match self.extents.begin_image_change(&piece).await {
             Ok(span) => (self.zero_locked(&piece, zeroing).await, span),
             Err(error) => (Err(error), None),
         };
@@ -153,8 +152,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.guests.cache.borrow_mut().remove(piece.extent);
             self.store.drop_clean_extras(&self.policy, &piece);
         }
-        self.extents.end_differing(differing);
-        self.extents.end_differing(lacking);
         result
     }
 

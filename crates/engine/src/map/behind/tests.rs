@@ -70,3 +70,16 @@ fn span_is_not_cleared_before_intent_in_flight_ends() {
     behind.recorded(&batch);
     assert_eq!(behind.begin_clearing(&[span]), [span]);
 }
+
+/// The bug: each doubted extent searched the list of wanted spans. The return of an empty device to a mirror
+/// of 1 TiB held up the daemon for a minute.
+#[test]
+fn doubted_extents_of_large_volume_want_each_span_once() {
+    let shape = Shape::new(Bytes(1 << 33), Bytes(1 << 16), Bytes(1 << 12), 2, 2);
+    let mut behind = Behind::new(shape);
+    (0..1 << 17).map(ExtentId).for_each(|extent| behind.doubt_extent(extent));
+    let batch = behind.take_wanted();
+    assert_eq!(batch.len(), 1 << 16);
+    behind.recorded(&batch);
+    assert!(batch.iter().all(|(span, _)| !behind.is_unrecorded(*span)) && !behind.has_wanted());
+}

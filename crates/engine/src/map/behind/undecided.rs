@@ -109,7 +109,7 @@ impl Behind {
         self.undecided = Ranges::default();
         for (&span, entry) in self.spans.iter_mut().filter(|(_, entry)| entry.undecided) {
             entry.undecided = false;
-            self.wanted.push(span);
+            self.wanted.insert(span);
         }
     }
 }
