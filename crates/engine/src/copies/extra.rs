@@ -4,7 +4,7 @@
 use super::runs::BlockRun;
 use crate::core::{Extents, InCharge, Store};
 use crate::devices::{Deadline, Member};
-use crate::map::{Intended, State};
+use crate::map::{IntendedWrite, State};
 use crate::planted::{Bug, planted};
 use crate::shape::Piece;
 use crate::{Error, ErrorKind, Result};
@@ -159,7 +159,7 @@ impl<R: Runtime, D: Device> Extents<R, D> {
     /// extra copy, or may have one after a crash.
     ///
     /// The caller holds the extent's lock, and drops the intent once the state of the extra copies is known.
-    pub async fn begin_differing(&self, piece: &Piece) -> Result<Option<Intended<'_, R>>> {
+    pub async fn begin_differing(&self, piece: &Piece) -> Result<Option<IntendedWrite<'_, R>>> {
         let has_clean = {
             let state = self.store.state.borrow();
             let changed = self.store.shape.padded(piece, state.map.get(piece.extent).valid);

@@ -4,7 +4,7 @@
 use super::{Epochs, Lacks, next_within};
 use crate::Result;
 use crate::core::{Extents, Store, Upkeep};
-use crate::map::{Behind, Intended};
+use crate::map::{Behind, IntendedWrite};
 use crate::shape::Piece;
 use braid_base::Bytes;
 use braid_format::SpanId;
@@ -14,7 +14,7 @@ use std::ops::Range;
 impl<R: Runtime, D: Device> Extents<R, D> {
     /// Records in the journal that the image lacks a piece, before a guest changes the piece by other means
     /// than a write to its copies. The change ends when the intent is dropped.
-    pub async fn begin_image_change(&self, piece: &Piece) -> Result<Option<Intended<'_, R>>> {
+    pub async fn begin_image_change(&self, piece: &Piece) -> Result<Option<IntendedWrite<'_, R>>> {
         if self.active_epochs().is_none() {
             return Ok(None);
         }

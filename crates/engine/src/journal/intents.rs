@@ -4,7 +4,7 @@
 
 use crate::Result;
 use crate::core::Durable;
-use crate::map::{Intended, Intent};
+use crate::map::{IntendedWrite, Intent};
 use crate::planted::{Bug, planted};
 use braid_format::SpanId;
 use braid_format::journal::Record;
@@ -14,9 +14,9 @@ use braid_runtime::{Device, Permit, Runtime};
 impl<R: Runtime, D: Device> Durable<R, D> {
     /// Waits until the journal records that the copies of a span may differ, and begins a write in the span.
     /// In a busy span the cost is one look into a table.
-    pub async fn intend(&self, span: SpanId) -> Result<Intended<'_, R>> {
+    pub async fn intend(&self, span: SpanId) -> Result<IntendedWrite<'_, R>> {
         self.begin_write(span).await?;
-        Ok(Intended { rt: &self.rt, state: &self.store.state, span })
+        Ok(IntendedWrite { rt: &self.rt, state: &self.store.state, span })
     }
 
     /// As [`Durable::intend`], for a write that a copy may miss. The write ends with

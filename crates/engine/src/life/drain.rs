@@ -9,7 +9,7 @@ use crate::copier::{IN_A_ROW, LONGEST_RUN, MOST_IN_RUN, Mover, RUNS_AT_ONCE};
 use crate::core::{Store, Upkeep};
 use crate::devices::DrainStatus;
 use crate::devices::LARGEST_BUFFER;
-use crate::map::{Intended, Other};
+use crate::map::{IntendedWrite, Other};
 use braid_base::{BlockId, Bytes, DeviceId, ExtentId, Nanos};
 use braid_format::map_page::Entry;
 use braid_format::{SlotNumber, SpanId};
@@ -126,7 +126,7 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Records all spans of these extents as dirty, and begins a write in each. New copies may differ until
     /// flushed, since a device may fail before. A batch for each extent would interrupt copying on the disk
     /// with the journal.
-    pub(super) async fn intend_all(&self, extents: &[ExtentId]) -> Result<Vec<Intended<'_, R>>> {
+    pub(super) async fn intend_all(&self, extents: &[ExtentId]) -> Result<Vec<IntendedWrite<'_, R>>> {
         if self.store.shape.copies == 1 {
             return Ok(Vec::new());
         }

@@ -33,7 +33,7 @@ pub(crate) use extents::Map;
 pub(crate) use extra_changes::DirtyChange;
 pub(crate) use extras::Extras;
 pub(crate) use groups::Groups;
-pub(crate) use intended::Intended;
+pub(crate) use intended::IntendedWrite;
 pub(crate) use moved::Moved;
 pub(crate) use neighbours::Arrival;
 pub(crate) use other::Other;
