@@ -12,7 +12,7 @@
 //! apart.rs         devices used without the others
 //! outdated.rs      devices known to be outdated
 //! cut.rs           devices with a missing end
-//! enter.rs         phases of an opening, only copies on absent devices
+//! phases.rs        phases of an opening, only copies on absent devices
 //! left_log.rs      pending log of a dead daemon
 //! dirty_blocks.rs  dirty blocks on absent devices
 //! survey.rs        the expected devices, for a search
@@ -27,7 +27,6 @@ mod assemble;
 mod candidate;
 mod cut;
 mod dirty_blocks;
-mod enter;
 mod entered;
 mod found;
 mod given;
@@ -38,6 +37,7 @@ mod likeness;
 mod options;
 mod outdated;
 mod past;
+mod phases;
 mod placed;
 mod recovered;
 mod superblock;
@@ -51,7 +51,6 @@ pub(crate) use assemble::{Assembled, assemble};
 pub(crate) use candidate::Candidate;
 pub(crate) use cut::refuse_cached;
 pub(crate) use dirty_blocks::older_without;
-pub(crate) use enter::{enter, number, only_copies, refuse_only_copies};
 use entered::Entered;
 use found::Found;
 pub use given::AdoptedDisk;
@@ -63,6 +62,7 @@ pub use likeness::{KnownDisk, Likeness};
 pub use options::{BeforeOpen, OpenOptions};
 pub(crate) use outdated::{newer_elsewhere, refuse_outdated};
 pub use past::Past;
+pub(crate) use phases::{enter, number, only_copies, refuse_only_copies};
 use recovered::Recovered;
 pub(crate) use superblock::ask_superblock;
 pub use superblock::identify;
