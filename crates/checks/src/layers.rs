@@ -81,6 +81,9 @@ const KERNEL: &[&str] = &[
     "seccompiler",
 ];
 
+/// Importers and foreign crates that are imported for a feature alone, which tests share (python/Cargo.toml).
+const FOR_FEATURES: &[(&str, &str)] = &[("python", "libc")];
+
 /// Contradictions between the table and the crate graph of `cargo metadata --no-deps`: a sentence for each
 /// edge.
 pub fn layering(metadata: &Value) -> Vec<String> {
@@ -118,7 +121,8 @@ fn contradiction(importer: &Crate, import: &str) -> Option<String> {
     if *name == "base" {
         return Some(format!("base imports {import}: it may import nothing"));
     }
-    (*kernel == NotMet && KERNEL.contains(&import)).then(|| {
+    let meets_kernel = KERNEL.contains(&import) && !FOR_FEATURES.contains(&(*name, import));
+    (*kernel == NotMet && meets_kernel).then(|| {
         format!("{name} (layer {layer}) imports {import}, which meets the kernel: {name} must run in virtual time too")
     })
 }
@@ -130,13 +134,10 @@ fn short_name(package: &Value) -> String {
     folder.expect("a manifest lies in a folder").to_string_lossy().into_owned()
 }
 
-/// Imports of a package, without the imports of its tests, and without foreign crates that are optional:
-/// these only share features with other tests (python/Cargo.toml).
+/// Imports of a package, without the imports of its tests.
 fn imports(package: &Value) -> Vec<String> {
     let dependencies = package["dependencies"].as_array().expect("a package lists its dependencies");
-    let is_own = |dependency: &Value| dependency["name"].as_str().is_some_and(|n| n.starts_with("braid-"));
-    let is_code = |&d: &&Value| d["kind"] != "dev" && (is_own(d) || d["optional"] != Value::Bool(true));
-    let of_code = dependencies.iter().filter(is_code);
+    let of_code = dependencies.iter().filter(|dependency| dependency["kind"] != "dev");
     of_code.filter_map(|dependency| dependency["name"].as_str().map(str::to_owned)).collect()
 }
 
@@ -167,6 +168,7 @@ mod tests {
     fn external_import_is_reported_unless_table_allows() {
         assert!(sentences("engine", "rustix")[0].contains("rustix"));
         assert!(sentences("uring", "rustix").is_empty());
+        assert!(sentences("python", "libc").is_empty() && !sentences("lab", "libc").is_empty());
         assert!(sentences("base", "slab")[0].contains("nothing"));
     }
 

@@ -23,7 +23,7 @@
 
 use super::mover::Mover;
 use super::run::LONGEST_YIELDING;
-use crate::devices::{Devices, LARGEST_BUFFER, Member};
+use crate::devices::LARGEST_BUFFER;
 use crate::jobs::Jobs;
 use braid_base::{Bytes, DeviceId, Nanos};
 use braid_policy::Plan;
@@ -52,7 +52,7 @@ pub(crate) struct Budget {
     /// Claims ended so far.
     pub(super) claims_ended: Cell<u64>,
     /// Start of the plan, if the plan yields to guests.
-    yields_since: Cell<Option<Nanos>>,
+    pub(super) yields_since: Cell<Option<Nanos>>,
 }
 
 /// Moves on one device.
@@ -148,13 +148,6 @@ impl Budget {
         let devices = self.devices.borrow();
         let limited = devices.iter().zip(0..).filter(|(device, _)| device.is_limited());
         limited.map(|(_, id)| DeviceId(id)).collect()
-    }
-
-    /// True if the plan yields to guests, and a guest has used any device since its start.
-    pub fn must_yield<D>(&self, devices: &Devices<D>, guests_of: impl Fn(&Member<D>) -> u32) -> bool {
-        let is_back =
-            |since| devices.iter().any(|member| guests_of(member) > 0 || member.last_guest.get() > since);
-        self.yields_since.get().is_some_and(is_back)
     }
 
     /// Returns the longest request of a move.

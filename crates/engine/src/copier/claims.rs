@@ -66,6 +66,15 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
         None
     }
 
+    /// True if the plan yields to guests, and a guest has used any device since its start.
+    pub fn must_yield(&self) -> bool {
+        let is_back = |since| {
+            let is_used = |member| self.store.guests_of(member) > 0 || member.last_guest.get() > since;
+            self.store.devices.iter().any(is_used)
+        };
+        self.moves.budget.yields_since.get().is_some_and(is_back)
+    }
+
     /// Waits before a step of a move: until the devices have rested, the policy changes, or the volume
     /// closes.
     pub async fn rest(&self, mover: Mover, devices: &[DeviceId]) {

@@ -95,9 +95,4 @@ impl<R: Runtime, D: Device> Upkeep<R, D> {
         let write = self.extents.write_slot(target, &range, Some(from), valid, Origin::Background);
         self.charged(mover, self.store.device_of(target), 1, write).await
     }
-
-    /// True if the plan yields to guests, and a guest has used any device since its start.
-    pub fn must_yield(&self) -> bool {
-        self.moves.budget.must_yield(&self.store.devices, |member| self.store.guests_of(member))
-    }
 }

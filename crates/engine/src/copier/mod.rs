@@ -5,13 +5,13 @@
 //! | migrate | current copy | slot of the policy's device | no: watched | with two copies | new home | plan |
 //! | mirror | home | slot of the policy's device | no: watched | yes | second copy | plan, or engine |
 //! | promote | current copies | block slots | yes | no | clean extra copy | plan |
-//! | write back | dirty blocks | home | shared, or yes with padding or gaps | with padding | blocks clean | plan, or engine |
+//! | write back | dirty blocks | home | shared; padding, gaps: yes | padding: yes | clean | plan, or engine |
 //! | resync | current copy | stale copy | yes | the span is behind | ranges alike | plan, or engine |
-//! | drain, window | leaving copy, or the other if lost | slot elsewhere | yes | with two copies | home or second copy | engine |
+//! | drain, window | leaving copy, or the other | slot elsewhere | yes | two copies | copy moved | engine |
 //! | promote a guest's read | the guest's bytes | block slots | yes | no | clean extra copy | memory |
-//! | make undecided copies alike | home where readable | other copy | yes | the span is dirty | ranges decided | a guest waits |
+//! | decide | home where readable | other copy | yes | the span is dirty | copies alike | a guest waits |
 //! | repair | the other copy | bad place | yes | no | place readable | four at a time |
-//! | sweep | copies on the SSDs | image | while read | the epoch journal | segments applied | 4 or 16 writes |
+//! | sweep | copies on the SSDs | image | while read | epoch journal | segments applied | 4 or 16 writes |
 //! | apply | epoch journal | image | no | the epoch journal | segments applied | 16 writes |
 //!
 //! *Watched*: a guest's write during the copy stops the move. The budget is in `budget.rs`; a task waits for

@@ -5,7 +5,7 @@
 //! | [`Found`] | superblocks, the state of each device | foreign, older and too few devices |
 //! | [`Judged`] | adopted disk, dirty spans, image | another host, lost dirty data |
 //! | [`Recovered`] | map, journal, pending log | damage, lost acknowledged writes |
-//! | [`Accepted`] | losses, policy | only copies and homes on absent devices, a changed disk, an unknown policy |
+//! | [`Accepted`] | losses, policy | only copies on absent devices, changed disk, unknown policy |
 //! | [`Entered`] | the opening owns the devices | more lost extents than at the attempt before |
 //!
 //! Nothing is written before the last stage.
