@@ -10,7 +10,9 @@ fn full_volume_is_overwritten_and_discard_frees_space() {
     }
     for copies in ["1", "2"] {
         let machine = Machine::new();
-        machine.ok(&["create", "v", "--ssd", "a,size=16MiB", "--hdd", "b,size=48MiB", "--copies", copies]);
+        // The first extents lie on the SSD, and no move fills the room that their discard frees.
+        let devices = ["--ssd", "a,size=16MiB", "--hdd", "b,size=48MiB"];
+        machine.ok(&[&["create", "v", "--copies", copies, "--policy", "ssd-first"], &devices[..]].concat());
         let daemon = machine.serve(&["v"]);
         let size = number(&machine.json(&["status", "v"]), "size_bytes") as u64;
         // Twice, with different bytes: overwriting a full volume needs no room.
