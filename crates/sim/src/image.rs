@@ -61,24 +61,26 @@ impl Image {
 
     /// Writes `source` at `offset`.
     pub(crate) fn write(&mut self, offset: Bytes, source: &[u8]) {
-        for_each_page(offset, source.len(), |page, within, part| {
-            if within.len() == PAGE {
-                return self.replace(page, &source[part]);
-            }
-            self.page_mut(page)[within].copy_from_slice(&source[part]);
-        });
+        self.put(offset, &PagedBytes::new(offset, source), None);
     }
 
-    /// As [`Image::write`] to an image that lies over `under`: new pages begin as copies of the pages of
-    /// `under`.
-    pub(crate) fn write_over(&mut self, offset: Bytes, source: &[u8], under: &Image) {
-        for_each_page(offset, source.len(), |page, within, part| {
-            if within.len() == PAGE {
-                return self.replace(page, &source[part]);
+    /// Writes bytes that were cut for `offset`, and shares their whole pages. If this image lies over another,
+    /// missing pages begin as copies of the pages of `under`.
+    pub(crate) fn put(&mut self, offset: Bytes, source: &PagedBytes, under: Option<&Image>) {
+        let mut at = offset;
+        for part in source.parts.iter() {
+            let page = at.0 / PAGE as u64;
+            match part {
+                Part::Page(bytes) => {
+                    self.pages.insert(page, bytes.clone());
+                }
+                Part::Fraction(bytes) => {
+                    let start = (at.0 % PAGE as u64) as usize;
+                    self.page_mut(page, under)[start..start + bytes.len()].copy_from_slice(bytes);
+                }
             }
-            let bytes = self.pages.entry(page).or_insert_with(|| under.page(page).clone());
-            Rc::make_mut(bytes)[within].copy_from_slice(&source[part]);
-        });
+            at += Bytes::of_len(part.bytes().len());
+        }
     }
 
     /// Moves all pages of `over` into this image.
@@ -105,12 +107,7 @@ impl Image {
         for page in touched {
             let start = (page * PAGE as u64).max(offset.0) - page * PAGE as u64;
             let end = ((page + 1) * PAGE as u64).min((offset + len).0) - page * PAGE as u64;
-            let bytes = match under {
-                Some(under) => {
-                    Rc::make_mut(self.pages.entry(page).or_insert_with(|| under.page(page).clone()))
-                }
-                None => self.page_mut(page),
-            };
+            let bytes = self.page_mut(page, under);
             scramble(&mut bytes[start as usize..end as usize], &mut Rng::new(seed ^ page));
         }
     }
@@ -119,13 +116,55 @@ impl Image {
         self.pages.get(&page).unwrap_or_else(|| blank(&self.blanks, page))
     }
 
-    fn page_mut(&mut self, page: u64) -> &mut [u8; PAGE] {
+    fn page_mut(&mut self, page: u64, under: Option<&Image>) -> &mut [u8; PAGE] {
         let Image { pages, blanks } = self;
-        Rc::make_mut(pages.entry(page).or_insert_with(|| blank(blanks, page).clone()))
+        let first = || under.map_or_else(|| blank(blanks, page), |under| under.page(page)).clone();
+        Rc::make_mut(pages.entry(page).or_insert_with(first))
+    }
+}
+
+/// Bytes of a write, cut at the ends of pages: images and changes share whole pages.
+#[derive(Clone)]
+pub(crate) struct PagedBytes {
+    parts: Rc<[Part]>,
+}
+
+enum Part {
+    Page(Page),
+    Fraction(Box<[u8]>),
+}
+
+impl PagedBytes {
+    /// Cuts bytes to be written at `offset`.
+    pub(crate) fn new(offset: Bytes, bytes: &[u8]) -> PagedBytes {
+        let mut parts = Vec::with_capacity(bytes.len() / PAGE + 2);
+        for_each_page(offset, bytes.len(), |_, within, part| {
+            let bytes = &bytes[part];
+            parts.push(match within.len() {
+                PAGE => Part::Page(Rc::<[u8]>::from(bytes).try_into().expect("a whole page")),
+                _ => Part::Fraction(bytes.into()),
+            });
+        });
+        PagedBytes { parts: parts.into() }
     }
 
-    fn replace(&mut self, page: u64, bytes: &[u8]) {
-        self.pages.insert(page, Rc::new(*bytes.first_chunk().expect("a whole page is replaced")));
+    /// The bytes in order, in slices that end where pages end.
+    pub(crate) fn slices(&self) -> impl Iterator<Item = &[u8]> {
+        self.parts.iter().map(Part::bytes)
+    }
+
+    /// Number of bytes.
+    pub(crate) fn len(&self) -> Bytes {
+        Bytes::of_len(self.slices().map(<[u8]>::len).sum())
+    }
+}
+
+impl Part {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Part::Page(bytes) => &bytes[..],
+            Part::Fraction(bytes) => bytes,
+        }
     }
 }
 

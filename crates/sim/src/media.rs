@@ -1,11 +1,10 @@
 //! The content of a disk and its cache, and the effects of a power cut; see [`crate::Disk`] for the rules.
 
 use crate::bad_places::BadPlaces;
-use crate::image::{Blank, Image};
+use crate::image::{Blank, Image, PagedBytes};
 use braid_base::{Bytes, Rng, SECTOR};
 use braid_runtime::Buf;
 use std::collections::{BTreeMap, VecDeque};
-use std::rc::Rc;
 
 /// The content of a disk and its cache. A copy shares bytes and pages with its original.
 pub(crate) struct Media {
@@ -36,7 +35,7 @@ pub(crate) struct Change {
 #[derive(Clone)]
 pub(crate) enum Content {
     /// Bytes.
-    Written(Rc<[u8]>),
+    Written(PagedBytes),
     /// Bytes still in the writer's buffer.
     Arriving(Buf),
     /// Content that [`Image::discard`] makes of this length and seed.
@@ -65,8 +64,9 @@ impl Media {
 
     /// Changes the durable and the visible bytes at once.
     pub(crate) fn poke(&mut self, offset: Bytes, bytes: &[u8]) {
-        self.durable.write(offset, bytes);
-        self.cached.write_over(offset, bytes, &self.durable);
+        let cut = PagedBytes::new(offset, bytes);
+        self.durable.put(offset, &cut, None);
+        self.cached.put(offset, &cut, Some(&self.durable));
     }
 
     /// Begins a change that takes effect later; returns its key for [`Media::apply_begun`].
@@ -102,7 +102,7 @@ impl Media {
     pub(crate) fn apply(&mut self, change: Change) {
         let change = change.arrived();
         if let Content::Written(bytes) = &change.content {
-            self.bad.heal(&(change.offset..change.offset + Bytes::of_len(bytes.len())));
+            self.bad.heal(&(change.offset..change.offset + bytes.len()));
         }
         change.apply(&mut self.cached, Some(&self.durable));
         self.unflushed.push_back(change);
@@ -189,21 +189,22 @@ impl Media {
 impl Change {
     /// Takes the bytes out of the writer's buffer.
     fn arrived(self) -> Change {
-        match self.content {
+        let Change { offset, content } = self;
+        match content {
             Content::Arriving(buf) => {
-                Change { offset: self.offset, content: Content::Written(buf.to_vec().into()) }
+                let content = Content::Written(buf.with_bytes(|bytes| PagedBytes::new(offset, bytes)));
+                Change { offset, content }
             }
-            content => Change { offset: self.offset, content },
+            content => Change { offset, content },
         }
     }
 
     /// Applies the change to `image`. Missing pages begin as copies of the pages of `under`.
     fn apply(&self, image: &mut Image, under: Option<&Image>) {
-        match (&self.content, under) {
-            (Content::Written(bytes), Some(under)) => image.write_over(self.offset, bytes, under),
-            (Content::Written(bytes), None) => image.write(self.offset, bytes),
-            (Content::Discarded(len, seed), under) => image.discard(self.offset, *len, *seed, under),
-            (Content::Arriving(_), _) => unreachable!("a change arrives before it is applied"),
+        match &self.content {
+            Content::Written(bytes) => image.put(self.offset, bytes, under),
+            Content::Discarded(len, seed) => image.discard(self.offset, *len, *seed, under),
+            Content::Arriving(_) => unreachable!("a change arrives before it is applied"),
         }
     }
 
@@ -220,23 +221,23 @@ impl Change {
             return vec![self.clone()].into_iter();
         };
         let kept = [0.1, 0.5, 0.9][rng.below(3) as usize];
-        let mut at = 0;
         let mut keep = |offset: Bytes, part: &[u8]| {
-            parts.push(Change { offset, content: Content::Written(part.into()) });
+            parts.push(Change { offset, content: Content::Written(PagedBytes::new(offset, part)) });
         };
-        while at < bytes.len() {
-            let offset = self.offset + Bytes::of_len(at);
-            let next_sector = (offset + Bytes(1)).align_up(SECTOR);
-            let len = (next_sector - offset).as_usize().min(bytes.len() - at);
-            let sector = &bytes[at..at + len];
-            if rng.chance(1.0 / 8.0) {
-                let cut = rng.below(len as u64 + 1) as usize;
-                let part = if rng.chance(0.5) { 0..cut } else { cut..len };
-                keep(offset + Bytes::of_len(part.start), &sector[part]);
-            } else if rng.chance(kept) {
-                keep(offset, sector);
+        let mut offset = self.offset;
+        for mut rest in bytes.slices() {
+            while !rest.is_empty() {
+                let next_sector = (offset + Bytes(1)).align_up(SECTOR);
+                let (sector, after) = rest.split_at((next_sector - offset).as_usize().min(rest.len()));
+                if rng.chance(1.0 / 8.0) {
+                    let cut = rng.below(sector.len() as u64 + 1) as usize;
+                    let part = if rng.chance(0.5) { 0..cut } else { cut..sector.len() };
+                    keep(offset + Bytes::of_len(part.start), &sector[part]);
+                } else if rng.chance(kept) {
+                    keep(offset, sector);
+                }
+                (offset, rest) = (offset + Bytes::of_len(sector.len()), after);
             }
-            at += len;
         }
         parts.into_iter()
     }

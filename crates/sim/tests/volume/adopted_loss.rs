@@ -6,7 +6,7 @@ use crate::adopted::{
     Adopted, DISK, SIZE, SSD, copies_of, disks, make, open, raw, run, scribble, seen, state_of, try_open,
 };
 use crate::rig::cached::Cache;
-use crate::rig::{filled, refused};
+use crate::rig::{filled, is_all, refused};
 use crate::toy_policies::WriteBackCache;
 use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos};
 use braid_engine::{Durability, ErrorKind, Export, OpenOptions};
@@ -122,7 +122,7 @@ fn concurrent_guests_survive_clean_ssd_failure() {
                     }
                     let read = filled(&arena, len, !pass);
                     volume.read(start, &read).await.expect("the disk has it");
-                    assert!(read.with_bytes(|bytes| bytes.iter().all(|&byte| byte == pass)));
+                    assert!(is_all(&read, pass));
                     if ends.get() || pass == u8::MAX {
                         break;
                     }

@@ -3,7 +3,7 @@
 use crate::adopted::{
     DISK, SIZE, SSD, copies_of, dirty, disks, make, open, raw, run, scribble, seen, state_of, until_removed,
 };
-use crate::rig::{filled, refused, seeds};
+use crate::rig::{filled, is_all, refused, seeds};
 use braid_base::{DeviceId, KIB, MIB, Nanos, Rng};
 use braid_engine::{Durability, ErrorKind, Export};
 use braid_format::superblock::DeviceState;
@@ -147,7 +147,7 @@ fn remove_until(cut: Option<(u64, u64)>) -> (u64, u64) {
         let volume = open(&rt, if is_member { &disks[1..] } else { disks }).await;
         let buf = filled(&arena, KIB * 4, 0);
         volume.read(KIB * 4, &buf).await.expect("the devices are sound");
-        assert!(buf.with_bytes(|bytes| bytes.iter().all(|&byte| byte == 1)));
+        assert!(is_all(&buf, 1));
     });
     world.halt();
     points.get()

@@ -1,6 +1,6 @@
 //! Devices that answer late, or never: deadlines, late requests, and the effect on guests.
 
-use crate::rig::{Bench, Rig, bench, filled, holds, make, open, options, refused};
+use crate::rig::{Bench, Rig, bench, filled, holds, is_all, make, open, options, refused};
 use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos};
 use braid_engine::{CreateOptions, Durability, ErrorKind, Export, Result, check};
 use braid_format::superblock::DeviceState;
@@ -192,10 +192,10 @@ fn device_late_only_with_reads_is_not_failed() {
         let late = (0..2).filter(|&device| state(&volume, device) == DeviceState::Slow).count();
         assert_eq!(late, 1);
         // The late read must not fill a buffer that is in use again.
-        assert!(into.with_bytes(|bytes| bytes.iter().all(|&b| b == 1)));
+        assert!(is_all(&into, 1));
         into.with_bytes_mut(|bytes| bytes.fill(9));
         world.sleep(Nanos::from_secs(10)).await;
-        assert!(into.with_bytes(|bytes| bytes.iter().all(|&b| b == 9)));
+        assert!(is_all(&into, 9));
         assert!((0..2).all(|device| state(&volume, device) == DeviceState::Active));
         volume.write(Bytes::ZERO, &filled(&arena, MIB, 2), Durability::Fua).await.unwrap();
         volume.audit().await.unwrap();

@@ -4,7 +4,7 @@
 use crate::deadlines::no_faults;
 use crate::rig::busy::{busy, end};
 use crate::rig::life::{ADDED, LAST, Oracle, addition, disk, names, open, state, wait_until_removed, work};
-use crate::rig::{filled, make, options, refused, sound, sound_one};
+use crate::rig::{filled, is_all, make, options, refused, sound, sound_one};
 use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos, Rng};
 use braid_engine::{
     Addition, CreateOptions, Durability, Error, ErrorKind, Export, OpenOptions, Volume, create,
@@ -44,7 +44,7 @@ fn a_new_device_gets_data() {
             let buf = arena.alloc(MIB).await;
             for at in 0..4 {
                 volume.read(MIB * at, &buf).await.unwrap();
-                assert!(buf.with_bytes(|bytes| bytes.iter().all(|&byte| byte == at as u8 + 1)));
+                assert!(is_all(&buf, at as u8 + 1));
             }
             assert!(volume.status().devices[2].free < volume.status().devices[2].slots);
         });
@@ -153,7 +153,7 @@ fn device_failed_during_addition_is_not_a_member() {
             assert_eq!(recovery.lost, []);
             let buf = arena.alloc(MIB).await;
             opened.read(Bytes::ZERO, &buf).await.unwrap();
-            assert!(buf.with_bytes(|bytes| bytes.iter().all(|&byte| byte == 1)));
+            assert!(is_all(&buf, 1));
             // Once the command has failed, an opening does without the new device.
             let mut rng = rt.fork_rng();
             told.iter().for_each(|disk| disk.power_cut(&mut rng));
@@ -162,7 +162,7 @@ fn device_failed_during_addition_is_not_a_member() {
             let opened = open(&rt, disks[..2].iter().map(|disk| disk.fork(&rt)).collect()).await;
             for (at, value) in [(Bytes::ZERO, 1), (MIB, 2)] {
                 opened.read(at, &buf).await.unwrap();
-                assert!(buf.with_bytes(|bytes| bytes.iter().all(|&byte| byte == value)));
+                assert!(is_all(&buf, value));
             }
             opened.audit().await.unwrap();
             true
@@ -450,7 +450,7 @@ fn first_ssd_with_clean_cache_leaves_within_one_second() {
         volume.close().await.unwrap();
         let volume = open(&rt, disks[1..].to_vec()).await;
         volume.read(Bytes::ZERO, &buf).await.unwrap();
-        assert!(buf.with_bytes(|bytes| bytes.iter().all(|&byte| byte == 1)));
+        assert!(is_all(&buf, 1));
     });
     world.halt();
 }

@@ -1,7 +1,7 @@
 //! Large volumes with little data: the cost of creation and openings follows the mapped data, not the size
 //! of the volume.
 
-use crate::rig::{Rig, filled, holds, make, open, open_with, options, refused, sound};
+use crate::rig::{Rig, filled, holds, is_all, make, open, open_with, options, refused, sound};
 use braid_base::{Bytes, GIB, KIB, MIB, Nanos, TIB};
 use braid_engine::{CreateOptions, Durability, ErrorKind, Export, check, create};
 use braid_format::Uuid;
@@ -126,7 +126,7 @@ fn creation_and_opening_cost_follow_mapped_data() {
         for at in [Bytes::ZERO, TIB, TIB * 2 - MIB] {
             let buf = filled(&arena, MIB, 0);
             volume.read(at, &buf).await.unwrap();
-            assert!(buf.with_bytes(|bytes| bytes.iter().all(|&byte| byte == 7)), "at {at}");
+            assert!(is_all(&buf, 7), "at {at}");
         }
         volume.close().await.unwrap();
         let (devices, trace) = traced(&disks);
@@ -176,7 +176,7 @@ fn opening_reads_only_written_map_pages() {
             let buf = filled(&arena, MIB, 0);
             for at in (0..16).map(|at| MIB * at) {
                 volume.read(at, &buf).await.unwrap();
-                assert!(buf.with_bytes(|bytes| bytes.iter().all(|&byte| byte == 4)), "at {at}");
+                assert!(is_all(&buf, 4), "at {at}");
             }
             volume.close().await.unwrap();
         });
@@ -205,7 +205,7 @@ fn opening_reads_runs_of_map_pages_side_by_side() {
         let buf = filled(&arena, KIB * 4, 0);
         for page in (0..24).step_by(2) {
             volume.read(PER_PAGE * page, &buf).await.unwrap();
-            assert!(buf.with_bytes(|bytes| bytes.iter().all(|&byte| byte == page as u8 + 1)), "page {page}");
+            assert!(is_all(&buf, page as u8 + 1), "page {page}");
         }
         volume.close().await.unwrap();
     });

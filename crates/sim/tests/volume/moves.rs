@@ -1,7 +1,7 @@
 //! Execution of the moves of a plan: sorted and in runs. A guest's write stops a single move, and a plan
 //! that is revised, or yields, ends.
 
-use crate::rig::{Rig, sound};
+use crate::rig::{Rig, is_all, sound};
 use braid_base::{Bytes, DeviceId, ExtentId, KIB, MIB, Nanos};
 use braid_engine::{CreateOptions, Durability, Export, OpenOptions, Volume, create};
 use braid_format::Uuid;
@@ -213,7 +213,7 @@ fn guest_write_stops_only_memory_move_of_written_extent() {
             // The memory cache would answer, so it is filled with other extents first.
             volume.prefetch(MIB, MIB).await.expect("no disk fails");
             volume.read(KIB * 128 * 3, &buf).await.expect("no disk fails");
-            assert!(buf.with_bytes(|bytes| bytes.iter().all(|&byte| byte == 9)));
+            assert!(is_all(&buf, 9));
         },
     );
     let mut outcomes = told.outcomes;

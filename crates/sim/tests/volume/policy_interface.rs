@@ -1,7 +1,7 @@
 //! The expressive power of the policy interface: a write-back cache and PASS, as toys of about sixty lines
 //! each.
 
-use crate::rig::{Rig, seeds, sound};
+use crate::rig::{Rig, is_all, seeds, sound};
 use crate::toy_policies::{HDD, Pass, SSD, WriteBackCache};
 use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId, KIB, MIB, Nanos, Op, Rng};
 use braid_engine::{CreateOptions, Durability, Export, Hints, OpenOptions, Result, Volume, Zeroing, create};
@@ -100,7 +100,7 @@ fn a_toy_write_back_cache_writes_to_the_ssd_alone_until_the_disk_has_time() {
         let reads = volume.status().devices[HDD.index()].stats.guest_reads;
         volume.read(KIB * 4, &block).await.unwrap();
         assert_eq!(volume.status().devices[HDD.index()].stats.guest_reads, reads);
-        assert!(block.with_bytes(|bytes| bytes.iter().all(|&byte| byte == 7)));
+        assert!(is_all(&block, 7));
     });
     world.halt();
 }

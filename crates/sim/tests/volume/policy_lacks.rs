@@ -1,7 +1,7 @@
 //! A policy that needs a class of devices missing from the volume.
 
 use crate::rig::life::{LAST, addition, disk, open, wait_until_removed};
-use crate::rig::{Rig, filled, options, sound, sound_one};
+use crate::rig::{Rig, filled, is_all, options, sound, sound_one};
 use braid_base::{Bytes, KIB, MIB, Nanos};
 use braid_engine::{CreateOptions, Durability, Export, create};
 use braid_format::layout::superblock_offsets;
@@ -86,7 +86,7 @@ fn volume_opens_without_ssd_and_uses_next_ssd() {
 async fn has(volume: &Rig, arena: &Arena, at: u64, value: u8) -> bool {
     let buf = arena.alloc(MIB).await;
     volume.read(MIB * at, &buf).await.expect("the devices are sound");
-    buf.with_bytes(|bytes| bytes.iter().all(|&byte| byte == value))
+    is_all(&buf, value)
 }
 
 /// Makes the superblocks of a disk name this policy.

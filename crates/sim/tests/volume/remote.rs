@@ -5,7 +5,7 @@
 //! prints its seed, for `BRAID_REMOTE_SEED=s`.
 
 use crate::rig::life::{BLOCK, Oracle, SIZE, disk, names, state};
-use crate::rig::{Rig, options, seeds};
+use crate::rig::{Rig, is_all, options, seeds};
 use braid_base::{DeviceId, MIB, Nanos, Rng};
 use braid_engine::{CreateOptions, Durability, Export, OpenOptions, Volume, create};
 use braid_format::superblock::DeviceState;
@@ -158,7 +158,7 @@ async fn guest(site: Site, volume: Rig, is_killed: Rc<Cell<bool>>, mut rng: Rng)
             let block = arena.alloc(BLOCK).await;
             read = read.and(volume.read(BLOCK * place as u64, &block).await);
             let newest = oracle.newest(place);
-            if read.is_ok() && !block.with_bytes(|bytes| bytes.iter().all(|&byte| byte == newest)) {
+            if read.is_ok() && !is_all(&block, newest) {
                 wrong = Some(place);
             }
         }

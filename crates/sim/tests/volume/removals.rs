@@ -3,7 +3,7 @@
 use crate::deadlines::{hang, mirror, no_faults, recover};
 use crate::rig::busy::{busy, end};
 use crate::rig::life::{LAST, disk, names, open, state, wait_until_removed};
-use crate::rig::{Rig, filled, holds, make, options, refused, sound};
+use crate::rig::{Rig, filled, holds, is_all, make, options, refused, sound};
 use braid_base::{Bytes, DeviceId, ExtentId, KIB, MIB, Nanos};
 use braid_engine::{CreateOptions, Durability, ErrorKind, Export, OpenOptions, Volume, create};
 use braid_format::superblock::DeviceState;
@@ -130,7 +130,7 @@ fn copies_made_for_lost_device_need_no_resync() {
         for at in 0..4 {
             let buf = filled(&arena, MIB, 0);
             volume.read(MIB * at, &buf).await.unwrap();
-            assert!(buf.with_bytes(|bytes| bytes.iter().all(|&byte| byte == at as u8 + 1)));
+            assert!(is_all(&buf, at as u8 + 1));
         }
     });
     world.halt();
@@ -164,7 +164,7 @@ fn copies_made_for_lost_device_survive_power_cut_at_any_time() {
             for at in 0..4 {
                 let buf = filled(&arena, MIB, 0);
                 volume.read(MIB * at, &buf).await.unwrap();
-                assert!(buf.with_bytes(|bytes| bytes.iter().all(|&byte| byte == at as u8 + 1)), "cut {cut}");
+                assert!(is_all(&buf, at as u8 + 1), "cut {cut}");
             }
         }
     });
@@ -361,7 +361,7 @@ fn removal_of_failed_device_completes_after_crash() {
         let buf = arena.alloc(MIB).await;
         for at in 0..4 {
             volume.read(MIB * at, &buf).await.unwrap();
-            assert!(buf.with_bytes(|bytes| bytes.iter().all(|&byte| byte == at as u8 + 1)));
+            assert!(is_all(&buf, at as u8 + 1));
         }
     });
     world.halt();

@@ -1,6 +1,6 @@
 //! A new device in the place of a lost device.
 
-use crate::rig::{Bench, bench, bench_in, filled, holds, make, open, options, refused};
+use crate::rig::{Bench, bench, bench_in, filled, holds, is_all, make, open, options, refused};
 use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos, Rng};
 use braid_engine::{
     CreateOptions, Durability, ErrorKind, Export, OpenOptions, Replacement, Volume, check, replace,
@@ -198,7 +198,7 @@ fn interrupted_replacement_can_be_repeated() {
                 let arena = braid_runtime::Arena::new(MIB * 2);
                 let buf = arena.alloc(MIB).await;
                 volume.read(Bytes::ZERO, &buf).await.unwrap();
-                assert!(buf.with_bytes(|bytes| bytes.iter().all(|&byte| byte == 1)), "cut {cut}");
+                assert!(is_all(&buf, 1), "cut {cut}");
                 volume.close().await.unwrap();
                 let again = Replacement { identity: Uuid([8; 16]), ..replacement(place as u16) };
                 replace(&rt, vec![survivor.clone()], &names[..1], &new, &again).await.unwrap();

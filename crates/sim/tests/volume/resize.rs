@@ -4,7 +4,7 @@
 //! `BRAID_CRASH_SEEDS=n` runs n seeds of each campaign.
 
 use crate::rig::life::{BLOCK, Oracle, SIZE, names, work};
-use crate::rig::{Rig, filled, options, sound};
+use crate::rig::{Rig, filled, is_all, options, sound};
 use braid_base::{Bytes, KIB, MIB, Nanos, Rng};
 use braid_engine::{CreateOptions, Durability, Export, OpenOptions, ResizableVolume, Volume, check, create};
 use braid_runtime::{Arena, Runtime};
@@ -128,7 +128,7 @@ pub async fn is_filled(volume: &impl Export, start: Bytes, end: Bytes, value: u8
     while at < end {
         let buf = filled(&arena, (KIB * 256).min(end - at), !value);
         volume.read(at, &buf).await.expect("a read succeeds");
-        let is_right = buf.with_bytes(|bytes| bytes.iter().all(|&byte| byte == value));
+        let is_right = is_all(&buf, value);
         assert!(is_right, "{what}: the bytes at {} are not {value:#x}", at.0);
         at += buf.len();
     }

@@ -3,7 +3,7 @@
 
 use crate::deadlines::{hang, recover, timed};
 use crate::rig::cached::{HDD, SSD, bench, caching};
-use crate::rig::{Bench, Rig, filled, holds, open_with};
+use crate::rig::{Bench, Rig, filled, holds, is_all, open_with};
 use braid_base::{Bytes, ExtentId, KIB, MIB, Nanos, Rng};
 use braid_engine::{Durability, Export};
 use braid_policy::{ByteRange, DeviceView, Move, Occasion, Placement, Plan, Policy, View};
@@ -104,7 +104,7 @@ fn an_extra_copy_on_a_stalled_ssd_keeps_no_guest_from_the_disk() {
             let into = filled(&bench.arena, BLOCK, 0);
             let (took, read) = timed(&world, volume.read(at, &into)).await;
             assert!(read.is_ok() && took < LONGEST, "{took} at {at}: {read:?}");
-            assert!(into.with_bytes(|bytes| bytes.iter().all(|&byte| byte == 1)));
+            assert!(is_all(&into, 1));
         }
         // Data on the SSD alone is an error, in time.
         let into = filled(&bench.arena, BLOCK, 0);
@@ -138,7 +138,7 @@ async fn read_on(world: World, volume: Rig, seed: u64, longest: Rc<Cell<Nanos>>,
         .await;
         if !write {
             assert!(done.is_ok(), "seed {seed}, at {at}: {done:?}");
-            assert!(into.with_bytes(|bytes| bytes.iter().all(|&byte| byte == 1)), "seed {seed}, at {at}");
+            assert!(is_all(&into, 1), "seed {seed}, at {at}");
             longest.set(longest.get().max(took));
         }
         world.sleep(Nanos::from_millis(rng.below(400))).await;

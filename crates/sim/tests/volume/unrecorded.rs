@@ -2,7 +2,7 @@
 //! succeeds. Spans are not recorded as clean if the flush that was to make them clean lost their device.
 
 use crate::rig::life::{disk, open, state};
-use crate::rig::{Rig, options, seeds, sound};
+use crate::rig::{Rig, is_all, options, seeds, sound};
 use braid_base::{Bytes, DeviceId, Nanos, Rng};
 use braid_engine::{CreateOptions, Durability, ErrorKind, Export, create};
 use braid_format::superblock::DeviceState;
@@ -98,7 +98,7 @@ pub fn a_copy_misses_a_write(seed: u64) {
             Ok(volume) => {
                 let bytes = mirror.arena.alloc(EXTENT).await;
                 if volume.read(EXTENT * extent, &bytes).await.is_ok() {
-                    let is_new = bytes.with_bytes(|bytes| bytes.iter().all(|&byte| byte == 2));
+                    let is_new = is_all(&bytes, 2);
                     assert!(is_new, "seed {seed}: what was flushed is older again");
                 }
             }

@@ -1,6 +1,6 @@
 //! Volumes with three disks, of which the last joins or leaves, and a guest that knows its writes.
 
-use super::{Rig, sound};
+use super::{Rig, is_all, sound};
 use braid_base::{Bytes, DeviceId, MIB, Nanos, Rng};
 use braid_engine::{Addition, Durability, Export, OpenOptions, Volume};
 use braid_format::Uuid;
@@ -100,7 +100,7 @@ pub async fn work(world: World, volume: impl Export, oracle: Oracle, mut rng: Rn
         let block = arena.alloc(BLOCK).await;
         volume.read(BLOCK * place as u64, &block).await.expect("a read succeeds");
         let newest = oracle.newest(place);
-        assert!(block.with_bytes(|bytes| bytes.iter().all(|&byte| byte == newest)), "block {place}");
+        assert!(is_all(&block, newest), "block {place}");
         if rng.below(4) == 0 {
             volume.flush().await.expect("a flush succeeds");
             oracle.flushed();
