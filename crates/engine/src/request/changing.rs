@@ -6,6 +6,7 @@
 //! bytes between the read and the copy. Counts are kept for groups of extents. A change of an extent also
 //! prevents copies of the other extents in its group, which costs only speed.
 
+use crate::planted::{Bug, planted};
 use braid_base::ExtentId;
 use std::cell::Cell;
 
@@ -49,6 +50,11 @@ impl Changing {
     pub fn settled(&self, extent: ExtentId) -> Option<u32> {
         let ChangeCounts { begun, ended } = self.counts(extent);
         (begun == ended).then(|| begun.get())
+    }
+
+    /// True if no guest has changed the extent since `changes` was counted.
+    pub fn is_as_read(&self, extent: ExtentId, changes: u32) -> bool {
+        self.settled(extent) == Some(changes) || planted(Bug::OlderBytesPromoted)
     }
 
     fn counts(&self, extent: ExtentId) -> &ChangeCounts {

@@ -7,7 +7,7 @@
 
 use crate::Result;
 use crate::copies::{Timing, lost};
-use crate::core::Core;
+use crate::core::{Core, Durable};
 use crate::shape::{Piece, Shape};
 use braid_format::SlotNumber;
 use braid_format::map_page::{Entry, MOST_MARKED};
@@ -23,7 +23,7 @@ impl Shape {
     }
 }
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Durable<R, D> {
     /// Prepares a write that makes some parts of a lost extent valid: first the superblocks say that partly
     /// lost extents exist. Not needed for a write of the whole extent.
     ///
@@ -41,9 +41,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         if self.store.shape.lost_edges(piece, valid) || !has_room {
             return Err(lost(&self.store.shape, piece.extent));
         }
-        self.durable.require_feature(Features::PARTLY_LOST).await
+        self.require_feature(Features::PARTLY_LOST).await
     }
+}
 
+impl<R: Runtime, D: Device> Core<R, D> {
     /// Zeroes a piece of a lost or partly lost extent. A whole extent becomes unallocated; parts are written
     /// with zeros. The caller holds the extent's lock, exclusive.
     pub(super) async fn zero_lost(&self, piece: &Piece, entry: Entry) -> Result<()> {
@@ -57,7 +59,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             slots.for_each(|slot| state.retire(slot));
             return Ok(());
         }
-        self.begin_healing(piece, entry.valid).await?;
+        self.durable.begin_healing(piece, entry.valid).await?;
         let is_new = entry.home == SlotNumber::LOST;
         let entry = match is_new {
             true => Entry { partly_lost: true, ..self.extents.allocate(piece.extent, None).await?.entry },

@@ -22,7 +22,7 @@ use crate::shape::Piece;
 use crate::stats::GuestStats;
 use ahead::Ahead;
 use braid_base::Bytes;
-use braid_runtime::{Arena, RangeTable};
+use braid_runtime::{Arena, Buf, Mode, RangeTable};
 use changing::{ChangeMark, Changing};
 use gate::Gate;
 use std::cell::RefCell;
@@ -78,6 +78,18 @@ impl Guests {
             self.ahead.borrow_mut().cut(piece);
         }
         self.changing.begin(piece.extent)
+    }
+
+    /// Writes through to the memory cache. A cached extent is locked exclusive.
+    #[inline]
+    pub fn update_cache(&self, piece: &Piece, from: &Buf, mode: Mode, written: &Result<()>) {
+        if mode == Mode::Exclusive && !planted(Bug::CacheNotUpdated) {
+            match written {
+                Ok(()) => self.cache.borrow_mut().write(piece, from),
+                // The bytes on the devices are now unknown; the next read must ask the devices.
+                Err(_) => self.cache.borrow_mut().remove(piece.extent),
+            }
+        }
     }
 
     /// Drops all bytes read from devices so far, which are no longer trusted: the memory cache and the bytes

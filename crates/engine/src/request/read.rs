@@ -3,11 +3,11 @@
 
 use crate::Result;
 use crate::copies::lost;
-use crate::core::Core;
+use crate::core::{Core, Durable, Extents};
 use crate::devices::{Deadline, Member};
 use crate::planted::{Bug, planted};
 use crate::shape::Piece;
-use braid_base::{Bytes, DeviceId, ExtentId, Op};
+use braid_base::{Bytes, DeviceId, Op};
 use braid_format::SlotNumber;
 use braid_format::map_page::Entry;
 use braid_policy::{ByteRange, Direction, Occasion, Origin};
@@ -90,9 +90,9 @@ impl<R: Runtime, D: Device> Core<R, D> {
         match self.way_of(piece, request, into) {
             Way::Done => Ok(()),
             Way::Ahead(device) => {
-                let beside = self.beside(piece);
+                let beside = self.durable.beside(piece);
                 drop(guard);
-                self.promote_read(piece, into, Some(device), beside);
+                self.extents.promote_read(piece, into, Some(device), beside);
                 Ok(())
             }
             Way::Device(member, at) => {
@@ -110,10 +110,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 // Bytes to be cached must not change meanwhile: the lock must be exclusive.
                 drop(guard);
                 let guard = self.locks.exclusive(piece.extent).await;
-                let beside = self.beside(piece);
+                let beside = self.durable.beside(piece);
                 self.fetch(piece, into, passes_clean).await?;
                 drop(guard);
-                self.promote_read(piece, into, admit, beside);
+                self.extents.promote_read(piece, into, admit, beside);
                 Ok(())
             }
             Way::Further(decision) => {
@@ -162,34 +162,10 @@ impl<R: Runtime, D: Device> Core<R, D> {
         {
             return Way::Fetch(decision);
         }
-        match self.only_place(piece, &entry) {
+        match self.extents.only_place(piece, &entry) {
             Some((member, at)) if admit.is_none() && member.can_use(into) => Way::Device(member, at),
             _ => Way::Further(decision),
         }
-    }
-
-    /// Returns the single place of a piece. `None` if the extent has other copies, the piece has invalid
-    /// parts or changes not yet applied, the request is unaligned for the device, or the device has lost
-    /// writes.
-    #[inline]
-    fn only_place(&self, piece: &Piece, entry: &Entry) -> Option<(&Member<D>, Bytes)> {
-        let state = self.store.state.borrow();
-        let parts = self.store.shape.parts_touched(&piece.range);
-        let only = entry.second == SlotNumber::NONE && !state.map.has_extras(piece.extent);
-        if !only
-            || self.extents.is_unapplied(piece.extent)
-            || entry.home == SlotNumber::NONE
-            || entry.valid & parts != parts
-        {
-            return None;
-        }
-        let slot = state.space.locate(entry.home).expect("the map names slots that exist");
-        let member = self.store.member(slot.device);
-        let at = member.slot_offset(slot.index, self.store.shape.extent_size) + piece.range.start;
-        let is_readable = !member.has_lost_writes()
-            && at.is_aligned(member.alignment)
-            && piece.len().is_aligned(member.alignment);
-        is_readable.then_some((member, at))
     }
 
     async fn read_further(
@@ -199,50 +175,13 @@ impl<R: Runtime, D: Device> Core<R, D> {
         guard: LockGuard,
         ReadDecision { admit, passes_clean }: ReadDecision,
     ) -> Result<()> {
-        let beside = self.beside(&piece);
+        let beside = self.durable.beside(&piece);
         // A read must not return a write that only one copy has: a later read could return older bytes.
         self.guests.ranges.wait(piece.extent.0, &piece.range).await;
         self.extents.read_copies_by(&piece, &into, passes_clean, Origin::Guest, Deadline::Only).await?;
         drop(guard);
-        self.promote_read(&piece, &into, admit, beside);
+        self.extents.promote_read(&piece, &into, admit, beside);
         Ok(())
-    }
-
-    /// Returns the counts that must stay the same from before a read until its bytes are copied. The caller
-    /// holds the extent's lock.
-    fn beside(&self, piece: &Piece) -> Beside {
-        Beside { changes: self.guests.changing.settled(piece.extent), states: self.store.devices.changes() }
-    }
-
-    /// Starts a task that makes extra copies of the bytes just read, if the policy named a device.
-    fn promote_read(&self, piece: &Piece, read: &Buf, device: Option<DeviceId>, beside: Beside) {
-        let Beside { changes: Some(changes), states } = beside else { return };
-        let Some(device) = device else { return };
-        // A task that cannot succeed would only hold its lock against other tasks.
-        if !self.is_as_read(piece.extent, changes)
-            || self.jobs.are_ending()
-            || self.store.member(device).holds_up()
-        {
-            return;
-        }
-        // If memory is short, the extra copy waits for another read.
-        let Some(copy) = self.extents.buffers.to_copy.try_alloc(read.len()) else { return };
-        copy.copy_from(Bytes::ZERO, read);
-        let (core, piece) = (self.own.handle(), piece.clone());
-        self.jobs.begin();
-        self.rt.spawn(async move {
-            if let Some(guard) = core.durable.lock_briefly(piece.extent, Deadline::WARMTH).await
-                && core.is_as_read(piece.extent, changes)
-            {
-                core.extents.promote(piece, copy, device, states, guard).await;
-            }
-            core.jobs.end();
-        });
-    }
-
-    /// True if no guest has changed the extent since `changes` was counted.
-    fn is_as_read(&self, extent: ExtentId, changes: u32) -> bool {
-        self.guests.changing.settled(extent) == Some(changes) || planted(Bug::OlderBytesPromoted)
     }
 
     /// Reads an extent into the memory cache, if the volume has one.
@@ -284,7 +223,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         };
         let changes = self.store.devices.changes();
         let entry = self.store.state.borrow().map.get(piece.extent);
-        let read = match self.only_place(&whole, &entry) {
+        let read = match self.extents.only_place(&whole, &entry) {
             Some((member, at)) => {
                 let read = self.durable.device_read(member, at, &buf, Origin::Guest).await;
                 if read.is_err() && member.is_late() {
@@ -308,5 +247,65 @@ impl<R: Runtime, D: Device> Core<R, D> {
         into.copy_from(Bytes::ZERO, &buf.slice(piece.range.clone()));
         self.guests.cache.borrow_mut().insert(piece.extent, buf);
         Ok(())
+    }
+}
+
+impl<R: Runtime, D: Device> Extents<R, D> {
+    /// Returns the single place of a piece. `None` if the extent has other copies, the piece has invalid
+    /// parts or changes not yet applied, the request is unaligned for the device, or the device has lost
+    /// writes.
+    #[inline]
+    fn only_place(&self, piece: &Piece, entry: &Entry) -> Option<(&Member<D>, Bytes)> {
+        let state = self.store.state.borrow();
+        let parts = self.store.shape.parts_touched(&piece.range);
+        let only = entry.second == SlotNumber::NONE && !state.map.has_extras(piece.extent);
+        if !only
+            || self.is_unapplied(piece.extent)
+            || entry.home == SlotNumber::NONE
+            || entry.valid & parts != parts
+        {
+            return None;
+        }
+        let slot = state.space.locate(entry.home).expect("the map names slots that exist");
+        let member = self.store.member(slot.device);
+        let at = member.slot_offset(slot.index, self.store.shape.extent_size) + piece.range.start;
+        let is_readable = !member.has_lost_writes()
+            && at.is_aligned(member.alignment)
+            && piece.len().is_aligned(member.alignment);
+        is_readable.then_some((member, at))
+    }
+
+    /// Starts a task that makes extra copies of the bytes just read, if the policy named a device.
+    fn promote_read(&self, piece: &Piece, read: &Buf, device: Option<DeviceId>, beside: Beside) {
+        let Beside { changes: Some(changes), states } = beside else { return };
+        let Some(device) = device else { return };
+        // A task that cannot succeed would only hold its lock against other tasks.
+        if !self.guests.changing.is_as_read(piece.extent, changes)
+            || self.jobs.are_ending()
+            || self.store.member(device).holds_up()
+        {
+            return;
+        }
+        // If memory is short, the extra copy waits for another read.
+        let Some(copy) = self.buffers.to_copy.try_alloc(read.len()) else { return };
+        copy.copy_from(Bytes::ZERO, read);
+        let (extents, piece) = (self.own.handle(), piece.clone());
+        self.jobs.begin();
+        self.rt.spawn(async move {
+            if let Some(guard) = extents.durable.lock_briefly(piece.extent, Deadline::WARMTH).await
+                && extents.guests.changing.is_as_read(piece.extent, changes)
+            {
+                extents.promote(piece, copy, device, states, guard).await;
+            }
+            extents.jobs.end();
+        });
+    }
+}
+
+impl<R: Runtime, D: Device> Durable<R, D> {
+    /// Returns the counts that must stay the same from before a read until its bytes are copied. The caller
+    /// holds the extent's lock.
+    fn beside(&self, piece: &Piece) -> Beside {
+        Beside { changes: self.guests.changing.settled(piece.extent), states: self.store.devices.changes() }
     }
 }

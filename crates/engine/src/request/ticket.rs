@@ -20,7 +20,7 @@
 use super::changing::ChangeMark;
 use super::gate::Inside;
 use crate::Result;
-use crate::core::Core;
+use crate::core::{Core, Durable, ExtentLocks, Extents, Store, Upkeep};
 use crate::epochs::Whole;
 use crate::journal::Reservation;
 use crate::shape::Piece;
@@ -74,13 +74,17 @@ impl<R: Runtime, D: Device> Core<R, D> {
     pub fn delay(&self, admitted: &AdmittedRequest) -> Option<impl Future<Output = ()> + use<R, D>> {
         if admitted.delay == Nanos::ZERO { None } else { Some(Box::pin(self.rt.sleep(admitted.delay))) }
     }
+}
 
-    /// False if a piece may not change yet after a recovery: see [`Core::wait_until_settled`].
+impl<R: Runtime, D: Device> Extents<R, D> {
+    /// False if a piece may not change yet after a recovery: see [`Upkeep::wait_until_settled`].
     #[inline]
     pub(super) fn is_settled(&self, piece: &Piece) -> bool {
-        !self.extents.is_unapplied(piece.extent) && !self.store.is_undecided(piece)
+        !self.is_unapplied(piece.extent) && !self.store.is_undecided(piece)
     }
+}
 
+impl<R: Runtime, D: Device> Upkeep<R, D> {
     /// Waits until a piece may change after a recovery: until no journaled bytes will be applied to its
     /// extent, and, if `keeps_bytes`, until its copies are equal. `whole` gives the bytes of a change that
     /// replaces the extent. The caller holds no lock.
@@ -96,54 +100,43 @@ impl<R: Runtime, D: Device> Core<R, D> {
             self.extents.wait_until_applied(piece.extent, whole).await?;
         }
         if self.store.is_undecided(piece) && keeps_bytes() {
-            self.upkeep.decide(piece, op).await?;
+            self.decide(piece, op).await?;
         }
         Ok(())
     }
+}
 
-    /// Claims a piece for any change: room in the journal, then the lock of the extent, exclusive.
+impl<R: Runtime, D: Device> Durable<R, D> {
+    /// Claims a piece for any change: room in the journal, then the lock of the extent, exclusive. A change
+    /// without room waits for a commit, so the caller holds no lock.
     pub(super) async fn claim(&self, piece: &Piece) -> Result<PieceClaim<'_>> {
-        let room = self.room_for(piece).await?;
+        let room = self.reserve(self.store.most_records(piece)).await?;
         let guard = self.locks.exclusive(piece.extent).await;
         Ok(PieceClaim { guard, room })
     }
 
-    /// Claims a piece for a write, as [`Core::claim_to_write`], if room and lock are free.
+    /// Claims a piece for a write, as [`Durable::claim_to_write`], if room and lock are free.
     #[inline]
     pub(super) fn try_claim_to_write(&self, piece: &Piece) -> Option<PieceClaim<'_>> {
-        let room = self.durable.journal.try_reserve(&self.store, self.store.most_records(piece))?;
+        let room = self.journal.try_reserve(&self.store, self.store.most_records(piece))?;
         let guard = self.locks.try_lock(piece.extent, self.mode_to_write(piece))?;
         Some(PieceClaim { guard, room })
     }
 
-    /// Claims a piece for a write: the lock is exclusive if the write changes the map, else shared.
+    /// Claims a piece for a write, as [`Durable::claim`]: the lock is exclusive if the write changes the map,
+    /// else shared.
     pub(super) async fn claim_to_write(&self, piece: &Piece) -> Result<PieceClaim<'_>> {
-        let room = self.room_for(piece).await?;
-        let guard = self.lock_to_write(piece).await;
-        Ok(PieceClaim { guard, room })
-    }
-
-    /// Reserves room in the journal. A change without room waits for a commit, so the caller holds no lock.
-    async fn room_for(&self, piece: &Piece) -> Result<Reservation<'_>> {
-        let records = self.store.most_records(piece);
-        match self.durable.journal.try_reserve(&self.store, records) {
-            Some(room) => Ok(room),
-            None => self.durable.reserve(records).await,
-        }
-    }
-
-    /// Locks the extent in the mode that a write needs.
-    async fn lock_to_write(&self, piece: &Piece) -> LockGuard {
+        let room = self.reserve(self.store.most_records(piece)).await?;
         let mode = self.mode_to_write(piece);
-        let guard = self.locks.lock(piece.extent, mode).await;
+        let claim = PieceClaim { guard: self.locks.lock(piece.extent, mode).await, room };
         // Meanwhile the extent may have entered the memory cache or lost its home.
-        if mode == Mode::Exclusive || self.mode_to_write(piece) == Mode::Shared {
-            return guard;
+        if mode == Mode::Shared && self.mode_to_write(piece) == Mode::Exclusive {
+            return Ok(claim.exclusive(&self.locks, piece).await);
         }
-        drop(guard);
-        self.locks.exclusive(piece.extent).await
+        Ok(claim)
     }
 
+    /// Mode of the lock that a write needs.
     #[inline]
     fn mode_to_write(&self, piece: &Piece) -> Mode {
         let entry = self.store.state.borrow().map.get(piece.extent);
@@ -161,23 +154,23 @@ impl<'a> PieceClaim<'a> {
     }
 
     /// True if the room suffices for a change of the piece as the piece is under the lock.
-    pub fn suffices<R: Runtime, D: Device>(&self, core: &Core<R, D>, piece: &Piece) -> bool {
-        core.store.most_records(piece) <= self.room.records()
+    pub fn suffices<D: Device>(&self, store: &Store<D>, piece: &Piece) -> bool {
+        store.most_records(piece) <= self.room.records()
     }
 
     /// Exchanges the lock for an exclusive lock. The extent may change in between.
-    pub async fn exclusive<R: Runtime, D: Device>(self, core: &Core<R, D>, piece: &Piece) -> PieceClaim<'a> {
+    pub async fn exclusive(self, locks: &ExtentLocks, piece: &Piece) -> PieceClaim<'a> {
         drop(self.guard);
-        let guard = core.locks.exclusive(piece.extent).await;
+        let guard = locks.exclusive(piece.extent).await;
         PieceClaim { guard, ..self }
     }
 
     /// Begins the change, before the first byte: bytes read ahead are dropped, and copies under way learn of
     /// the change.
     #[inline]
-    pub fn begin<R: Runtime, D: Device>(self, core: &'a Core<R, D>, piece: &Piece) -> Ticket<'a> {
-        let mark = core.guests.mark_change(piece);
-        core.store.state.borrow_mut().disturb(piece.extent);
+    pub fn begin<R: Runtime, D: Device>(self, durable: &'a Durable<R, D>, piece: &Piece) -> Ticket<'a> {
+        let mark = durable.guests.mark_change(piece);
+        durable.store.state.borrow_mut().disturb(piece.extent);
         Ticket { _mark: mark, guard: self.guard, _room: self.room }
     }
 }

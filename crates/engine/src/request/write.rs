@@ -13,7 +13,7 @@
 
 use super::ticket::Ticket;
 use crate::copies::{Allocated, Timing, Updated, lost};
-use crate::core::{Core, Store};
+use crate::core::{Core, Durable, Extents, Store};
 use crate::devices::Deadline;
 use crate::epochs::Whole;
 use crate::map::Arrival;
@@ -106,21 +106,21 @@ impl<R: Runtime, D: Device> Core<R, D> {
     }
 
     async fn write_piece(&self, piece: &Piece, request: ByteRange, from: &Buf) -> Result<()> {
-        if !self.is_settled(piece) {
+        if !self.extents.is_settled(piece) {
             let whole = || Whole::Bytes(from.clone());
-            Box::pin(self.wait_until_settled(piece, Op::Write, || true, whole)).await?;
+            Box::pin(self.upkeep.wait_until_settled(piece, Op::Write, || true, whole)).await?;
         }
-        let mut claim = match self.try_claim_to_write(piece) {
+        let mut claim = match self.durable.try_claim_to_write(piece) {
             Some(claim) => claim,
-            None => Box::pin(self.claim_to_write(piece)).await?,
+            None => Box::pin(self.durable.claim_to_write(piece)).await?,
         };
         let mut placed = self.place(piece, request, claim.mode());
         if claim.mode() == Mode::Shared && self.store.makes_extras(piece, &placed) {
-            claim = Box::pin(claim.exclusive(self, piece)).await;
+            claim = Box::pin(claim.exclusive(&self.locks, piece)).await;
             placed = self.store.still_placed(piece, placed);
         }
-        let ticket = claim.begin(self, piece);
-        if self.is_plain(piece, from, &placed) {
+        let ticket = claim.begin(&self.durable, piece);
+        if self.extents.is_plain(piece, from, &placed) {
             self.write_plain(piece, from, placed.entry, &ticket).await
         } else {
             Box::pin(self.write_differing(piece, from, placed, ticket)).await
@@ -137,20 +137,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let attempt = self.durable.begin_at(start, member, Direction::Write, at, from.len(), Origin::Guest);
         let written = self.durable.end(&attempt, member.write(at, from, Deadline::Only).await);
         let written = written.map(|()| self.store.make_valid(piece, entry));
-        self.update_cache(piece, from, ticket.guard.mode(), &written);
+        self.guests.update_cache(piece, from, ticket.guard.mode(), &written);
         written
-    }
-
-    /// Writes through to the memory cache. A cached extent is locked exclusive.
-    #[inline]
-    fn update_cache(&self, piece: &Piece, from: &Buf, mode: Mode, written: &Result<()>) {
-        if mode == Mode::Exclusive && !planted(Bug::CacheNotUpdated) {
-            match written {
-                Ok(()) => self.guests.cache.borrow_mut().write(piece, from),
-                // The bytes on the devices are now unknown; the next read must ask the devices.
-                Err(_) => self.guests.cache.borrow_mut().remove(piece.extent),
-            }
-        }
     }
 
     /// Writes a piece that needs more than one request to one device. After a failure, clean extra copies may
@@ -166,7 +154,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let guard = ticket.guard;
         let mode = guard.mode();
         let (result, _differing) = {
-            let _turn = self.turn_to_write(piece, mode).await;
+            let _turn = self.durable.turn_to_write(piece, mode).await;
             // Nothing waits between the next two calls: dirty blocks stay dirty, and clean blocks get an
             // intent.
             self.store
@@ -184,7 +172,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         };
         let are_all_written = matches!(result, Ok(Updated::All));
         let mut result = result.map(drop);
-        self.update_cache(piece, from, mode, &result);
+        self.guests.update_cache(piece, from, mode, &result);
         if !are_all_written && self.store.state.borrow().map.has_extras(piece.extent) {
             // Other holders of the shared lock may still read the extra copies. Reads that begin after this
             // write must not.
@@ -208,25 +196,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
         result
     }
 
-    /// True if a write is one request to one device, directly from its buffer, with no other copy and no
-    /// epoch to update.
-    #[inline]
-    fn is_plain(&self, piece: &Piece, from: &Buf, Placed { entry, target, .. }: &Placed) -> bool {
-        let to_home = matches!(target, WriteTarget::Home | WriteTarget::HomeAlone);
-        let only =
-            entry.second == SlotNumber::NONE && !self.store.state.borrow().map.has_extras(piece.extent);
-        let counts = || {
-            let member = self.store.locate(entry.home).0;
-            // One copy of two required copies: the device may have failed since.
-            (self.store.shape.copies == 1 || member.is_current()) && member.can_use(from)
-        };
-        to_home
-            && only
-            && self.extents.active_epochs().is_none()
-            && self.store.changes_no_map(piece, entry)
-            && counts()
-    }
-
     /// Asks the policy for the target of a write, under a lock in this mode. For an extent without a home,
     /// the allocation chooses the target.
     #[inline]
@@ -244,18 +213,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
         Placed { entry, target: self.store.shape.enough(target), timing: Timing::of(second), request }
     }
 
-    /// Makes writes that share the extent's lock take turns if they overlap in a sector. Writes that only
-    /// share a block do not wait: waiting would bring the requests of a stream out of order.
-    async fn turn_to_write(&self, piece: &Piece, mode: Mode) -> Option<RangeGuard> {
-        if mode == Mode::Exclusive {
-            return None;
-        }
-        let first = self.store.extra_sector(piece, piece.range.start);
-        let last = self.store.extra_sector(piece, piece.range.end - Bytes(1));
-        let sectors = piece.range.start.align_down(first)..piece.range.end.align_up(last);
-        Some(self.guests.ranges.lock(piece.extent.0, sectors).await)
-    }
-
     /// Writes to the target chosen by the policy.
     async fn write_further(
         &self,
@@ -271,7 +228,11 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let target = if entry.partly_lost { WriteTarget::Home } else { target };
         match target {
             WriteTarget::Home if entry.home == SlotNumber::NONE => self.write_new(piece, request, from).await,
-            _ if entry.home == SlotNumber::LOST => self.write_lost(piece, request, from).await,
+            _ if entry.home == SlotNumber::LOST => {
+                // The covered parts become valid.
+                self.durable.begin_healing(piece, 0).await?;
+                self.write_new(piece, request, from).await
+            }
             WriteTarget::Home => self.write_home(piece, from, entry, timing).await,
             WriteTarget::HomeAlone => self.write_home_alone(piece, from, entry, timing, is_only).await,
             WriteTarget::NewHome(target) => match self.write_moved(piece, from, target).await? {
@@ -315,12 +276,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
             tries -= 1;
             full = Some(error);
         }
-    }
-
-    /// Writes to a lost extent. The covered parts become valid.
-    async fn write_lost(&self, piece: &Piece, request: ByteRange, from: &Buf) -> Result<Updated> {
-        self.begin_healing(piece, 0).await?;
-        self.write_new(piece, request, from).await
     }
 
     /// Writes to the required copies, and to extra copies if there are any.
@@ -401,6 +356,41 @@ impl<R: Runtime, D: Device> Core<R, D> {
         background.migrations_from_memory += 1;
         background.migrated_bytes += self.store.shape.extent_size.0;
         Ok(Some(updated))
+    }
+}
+
+impl<R: Runtime, D: Device> Extents<R, D> {
+    /// True if a write is one request to one device, directly from its buffer, with no other copy and no
+    /// epoch to update.
+    #[inline]
+    fn is_plain(&self, piece: &Piece, from: &Buf, Placed { entry, target, .. }: &Placed) -> bool {
+        let to_home = matches!(target, WriteTarget::Home | WriteTarget::HomeAlone);
+        let only =
+            entry.second == SlotNumber::NONE && !self.store.state.borrow().map.has_extras(piece.extent);
+        let counts = || {
+            let member = self.store.locate(entry.home).0;
+            // One copy of two required copies: the device may have failed since.
+            (self.store.shape.copies == 1 || member.is_current()) && member.can_use(from)
+        };
+        to_home
+            && only
+            && self.active_epochs().is_none()
+            && self.store.changes_no_map(piece, entry)
+            && counts()
+    }
+}
+
+impl<R: Runtime, D: Device> Durable<R, D> {
+    /// Makes writes that share the extent's lock take turns if they overlap in a sector. Writes that only
+    /// share a block do not wait: waiting would bring the requests of a stream out of order.
+    async fn turn_to_write(&self, piece: &Piece, mode: Mode) -> Option<RangeGuard> {
+        if mode == Mode::Exclusive {
+            return None;
+        }
+        let first = self.store.extra_sector(piece, piece.range.start);
+        let last = self.store.extra_sector(piece, piece.range.end - Bytes(1));
+        let sectors = piece.range.start.align_down(first)..piece.range.end.align_up(last);
+        Some(self.guests.ranges.lock(piece.extent.0, sectors).await)
     }
 }
 

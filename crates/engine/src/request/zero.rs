@@ -6,7 +6,7 @@
 //! discard is passed on to the disk.
 
 use crate::copies::Timing;
-use crate::core::{Core, Durable, Store};
+use crate::core::{Core, Durable, Extents, Store};
 use crate::epochs::Whole;
 use crate::shape::Piece;
 use crate::{Durability, Result, Zeroing};
@@ -33,10 +33,12 @@ impl<R: Runtime, D: Device> Core<R, D> {
         self.extents.refuse_degraded()?;
         // One extent after the other: a discard of a whole disk must not keep guests from their extents.
         for (i, piece) in self.store.shape.pieces(offset, len).enumerate() {
-            let all = self.up_to_extent_end(piece.clone());
-            if !self.is_settled(&piece) {
+            let all = self.extents.up_to_extent_end(piece.clone());
+            if !self.extents.is_settled(&piece) {
                 let keeps_bytes = || self.store.has_edges(&all);
-                Box::pin(self.wait_until_settled(&piece, Op::Discard, keeps_bytes, || Whole::Zeros)).await?;
+                let settled =
+                    self.upkeep.wait_until_settled(&piece, Op::Discard, keeps_bytes, || Whole::Zeros);
+                Box::pin(settled).await?;
             }
             for part in self.durable.parts_to_zero(all) {
                 self.zero_piece(part, zeroing).await?;
@@ -53,17 +55,6 @@ impl<R: Runtime, D: Device> Core<R, D> {
             Durability::Volatile => Ok(()),
             Durability::Fua => self.durable.flush_for_guest().await,
         }
-    }
-
-    /// Extends a piece that ends with the volume to the end of its extent: the last part is zeroed whole, and
-    /// the extent becomes free. On a disk with all addresses, the bytes behind the end are left alone.
-    fn up_to_extent_end(&self, piece: Piece) -> Piece {
-        let ends =
-            self.store.shape.bytes_of(piece.extent).start + piece.range.end == self.store.shape.volume_size;
-        if !ends || self.extents.epochs.is_some() || self.store.state.borrow().map.is_of_adopted() {
-            return piece;
-        }
-        Piece { extent: piece.extent, range: piece.range.start..self.store.shape.extent_size }
     }
 
     /// Frees the last extent after the end of the volume, which is about to grow. Bytes there may be valid:
@@ -108,7 +99,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
 
     /// Drops the extra copies of a piece, dirty copies included, and sends a discard to the disk.
     async fn discard_piece(&self, piece: &Piece) -> Result<()> {
-        let _ticket = self.claim(piece).await?.begin(self, piece);
+        let _ticket = self.durable.claim(piece).await?.begin(&self.durable, piece);
         let _differing = self.extents.begin_differing(piece).await?;
         self.guests.cache.borrow_mut().remove(piece.extent);
         self.store.drop_covered_extras(&self.policy, piece);
@@ -131,8 +122,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
             return Ok(());
         }
         let change = self.extents.admit_change(piece.len()).await;
-        let claim = self.claim(&piece).await?;
-        if !claim.suffices(self, &piece) {
+        let claim = self.durable.claim(&piece).await?;
+        if !claim.suffices(&self.store, &piece) {
             // Meanwhile a guest has written to a lost extent, which may now have extra copies.
             drop((claim, change));
             for part in self.durable.parts_to_zero(piece) {
@@ -140,7 +131,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
             return Ok(());
         }
-        let _ticket = claim.begin(self, &piece);
+        let _ticket = claim.begin(&self.durable, &piece);
         let _differing =
             if self.store.has_edges(&piece) { self.extents.begin_differing(&piece).await? } else { None };
         let (result, _lacking) = match self.extents.begin_image_change(&piece).await {
@@ -208,6 +199,19 @@ impl<R: Runtime, D: Device> Core<R, D> {
             }
         }
         Ok(entry)
+    }
+}
+
+impl<R: Runtime, D: Device> Extents<R, D> {
+    /// Extends a piece that ends with the volume to the end of its extent: the last part is zeroed whole, and
+    /// the extent becomes free. On a disk with all addresses, the bytes behind the end are left alone.
+    fn up_to_extent_end(&self, piece: Piece) -> Piece {
+        let ends =
+            self.store.shape.bytes_of(piece.extent).start + piece.range.end == self.store.shape.volume_size;
+        if !ends || self.epochs.is_some() || self.store.state.borrow().map.is_of_adopted() {
+            return piece;
+        }
+        Piece { extent: piece.extent, range: piece.range.start..self.store.shape.extent_size }
     }
 }
 
