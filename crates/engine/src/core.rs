@@ -3,6 +3,7 @@
 //! | owner | verbs |
 //! |---|---|
 //! | [`Core`] | requests of guests |
+//! | [`Memory`] | memory cache, reading ahead of streams |
 //! | [`Upkeep`] | moves, resync, devices that come and leave |
 //! | [`Extents`] | reads and writes of copies, epochs, decisions of the policy |
 //! | [`Durable`] | requests to devices behind the fence, journal, superblocks |
@@ -16,6 +17,7 @@ mod extents;
 mod handle;
 mod in_charge;
 mod locks;
+mod memory;
 mod store;
 mod upkeep;
 
@@ -25,6 +27,7 @@ use handle::Contains;
 pub(crate) use handle::Own;
 pub(crate) use in_charge::InCharge;
 pub(crate) use locks::ExtentLocks;
+pub(crate) use memory::Memory;
 pub(crate) use store::Store;
 pub(crate) use upkeep::Upkeep;
 
@@ -33,39 +36,38 @@ use std::ops::Deref;
 /// A volume as its guests' requests see it: each request is a verb in `request/`. In `life/resize.rs`, a
 /// volume reads what a smaller size would cut off.
 pub(crate) struct Core<R, D> {
-    pub own: Own<Core<R, D>>,
-    pub upkeep: Upkeep<R, D>,
+    pub memory: Memory<R, D>,
 }
 
 impl<R, D> Deref for Core<R, D> {
-    type Target = Upkeep<R, D>;
+    type Target = Memory<R, D>;
 
     #[inline]
-    fn deref(&self) -> &Upkeep<R, D> {
-        &self.upkeep
+    fn deref(&self) -> &Memory<R, D> {
+        &self.memory
     }
 }
 
-impl<R, D> Contains<Core<R, D>> for Core<R, D> {
-    fn part(&self) -> &Core<R, D> {
-        self
+impl<R, D> Contains<Memory<R, D>> for Core<R, D> {
+    fn part(&self) -> &Memory<R, D> {
+        &self.memory
     }
 }
 
 impl<R, D> Contains<Upkeep<R, D>> for Core<R, D> {
     fn part(&self) -> &Upkeep<R, D> {
-        &self.upkeep
+        &self.memory.upkeep
     }
 }
 
 impl<R, D> Contains<Extents<R, D>> for Core<R, D> {
     fn part(&self) -> &Extents<R, D> {
-        &self.upkeep.extents
+        &self.memory.upkeep.extents
     }
 }
 
 impl<R, D> Contains<Durable<R, D>> for Core<R, D> {
     fn part(&self) -> &Durable<R, D> {
-        &self.upkeep.extents.durable
+        &self.memory.upkeep.extents.durable
     }
 }

@@ -447,7 +447,7 @@ impl<R: Runtime, D: Device> Export for Volume<R, D> {
     async fn prefetch(&self, offset: Bytes, len: Bytes) -> Result<()> {
         self.core.store.shape.check_range(offset, len)?;
         for piece in self.core.store.shape.pieces(offset, len) {
-            self.core.prefetch(&piece).await?;
+            self.core.memory.prefetch(&piece).await?;
         }
         Ok(())
     }

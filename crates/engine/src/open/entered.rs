@@ -9,7 +9,7 @@ use super::{
 use crate::Result;
 use crate::adopted;
 use crate::copies::WriteBacks;
-use crate::core::{BlockSlots, Core, Durable, ExtentLocks, Extents, InCharge, Own, Store, Upkeep};
+use crate::core::{BlockSlots, Core, Durable, ExtentLocks, Extents, InCharge, Memory, Own, Store, Upkeep};
 use crate::devices::{Buffers, Devices, Member, watched};
 use crate::epochs::{Adopted, Epochs};
 use crate::fence::{Fence, TAKEOVER};
@@ -17,6 +17,7 @@ use crate::jobs::Jobs;
 use crate::journal::{Gap, Journal, Listed, Mode, Recovery, Replayed, only_journal, rings};
 use crate::map::LogReader;
 use crate::moves::Moves;
+use crate::request::Streams;
 use braid_base::{DeviceId, ExtentId};
 use braid_runtime::{Device, Runtime};
 use std::cell::RefCell;
@@ -133,7 +134,10 @@ impl<R: Runtime, D: Device> Entered<R, D> {
                 write_backs: WriteBacks::default(),
                 epochs,
             };
-            Core { own: Own::within(volume), upkeep: Upkeep { own: Own::within(volume), extents, moves } }
+            let streams = Streams::new(extents.store.shape.extent_size, extents.guests.ahead.borrow().most);
+            let streams = RefCell::new(streams);
+            let upkeep = Upkeep { own: Own::within(volume), extents, moves };
+            Core { memory: Memory { own: Own::within(volume), upkeep, streams } }
         });
         core.upkeep.note_lack(lack);
         Entered { core, clean, mode, image, gaps, recovery, lost }

@@ -22,6 +22,8 @@ pub const READ_AHEAD: Bytes = Bytes(32 << 20);
 
 /// Parts of extents that were read ahead, at most one part for each extent.
 pub(crate) struct Ahead {
+    /// Size of the memory.
+    pub most: Bytes,
     /// `None` if read-ahead is off.
     arena: Option<Arena>,
     parts: HashMap<ExtentId, AheadPart, FixedState>,
@@ -83,7 +85,7 @@ impl Ahead {
             Bytes::ZERO => None,
             most => Some(Arena::try_new(most).ok_or_else(no_memory)?),
         };
-        Ok(Ahead { arena, parts: HashMap::default(), came: Lru::default() })
+        Ok(Ahead { most, arena, parts: HashMap::default(), came: Lru::default() })
     }
 
     /// True if read-ahead is on.

@@ -3,6 +3,7 @@
 mod ahead;
 mod cache;
 mod changing;
+mod fetch;
 mod gate;
 mod healing;
 mod read;
@@ -15,6 +16,7 @@ mod zero;
 pub use ahead::READ_AHEAD;
 pub(crate) use cache::ExtentCache;
 pub use cache::Readahead;
+pub(crate) use streams::Streams;
 
 use crate::Result;
 use crate::planted::{Bug, planted};
@@ -26,12 +28,10 @@ use braid_runtime::{Arena, Buf, Mode, RangeTable};
 use changing::{ChangeMark, Changing};
 use gate::Gate;
 use std::cell::RefCell;
-use streams::Streams;
 
 /// State that all requests of guests share.
 pub(crate) struct Guests {
     pub cache: RefCell<ExtentCache>,
-    pub streams: RefCell<Streams>,
     pub ahead: RefCell<Ahead>,
     pub stats: RefCell<GuestStats>,
     /// Ranges of extents with several copies: overlapping writes take turns.
@@ -58,10 +58,9 @@ impl Guests {
         // A run of read-ahead holds at least one extent, in one buffer.
         let is_off = readahead == Readahead::Off || extent_size > Arena::LARGEST;
         let most = if is_off { Bytes::ZERO } else { ahead };
-        let (ahead, streams) = (Ahead::new(most)?, Streams::new(extent_size, most));
+        let ahead = Ahead::new(most)?;
         Ok(Guests {
             cache: RefCell::new(cache),
-            streams: RefCell::new(streams),
             ahead: RefCell::new(ahead),
             stats: RefCell::default(),
             ranges: RangeTable::default(),

@@ -16,7 +16,7 @@
 use super::ahead::AheadRequest;
 use super::streams::Stream;
 use crate::copies::Copies;
-use crate::core::Core;
+use crate::core::Memory;
 use crate::devices::{Deadline, Member};
 use crate::map::Other;
 use crate::planted::{Bug, planted};
@@ -128,11 +128,11 @@ impl Shape {
     }
 }
 
-impl<R: Runtime, D: Device> Core<R, D> {
+impl<R: Runtime, D: Device> Memory<R, D> {
     /// Notes a guest's read. If the read belongs to a stream, the next bytes of the stream may be read ahead.
     #[inline]
     pub(super) fn note_read(&self, read: Range<Bytes>) {
-        let stream = self.guests.streams.borrow_mut().note(&read, || self.rt.now());
+        let stream = self.streams.borrow_mut().note(&read, || self.rt.now());
         if let Some(stream) = stream
             && !self.jobs.are_ending()
         {
@@ -146,7 +146,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let all_runs = RUNS_AHEAD * devices as u64;
         let mut runs = Vec::new();
         let (mut until, least) = {
-            let streams = self.guests.streams.borrow();
+            let streams = self.streams.borrow();
             let Some(wanted) = streams.wanted(stream, read, LONGEST_OF_HDD * all_runs) else { return };
             let at = |piece: &Piece| self.store.shape.bytes_of(piece.extent).start + piece.range.start;
             let pieces = wanted.ranges().flat_map(|range| self.store.shape.pieces_ahead(range));
@@ -162,7 +162,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 until = until.min(first);
             }
         }
-        self.guests.streams.borrow_mut().set_until(stream, until);
+        self.streams.borrow_mut().set_until(stream, until);
     }
 
     /// Adds a piece to the run of its device.
@@ -263,7 +263,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let mut ahead = self.guests.ahead.borrow_mut();
         run.parts.iter().for_each(|part| ahead.expect(&part.piece, &request));
         drop(ahead);
-        let (core, turns) = (self.own.handle(), self.store.member(run.device).ahead.clone());
+        let (memory, turns) = (self.own.handle(), self.store.member(run.device).ahead.clone());
         let turn = turns.try_acquire(1);
         self.jobs.begin();
         self.rt.spawn(async move {
@@ -271,8 +271,8 @@ impl<R: Runtime, D: Device> Core<R, D> {
                 Some(turn) => turn,
                 None => turns.acquire(1).await,
             };
-            core.read_run(&run, &request, &buf).await;
-            core.jobs.end();
+            memory.read_run(&run, &request, &buf).await;
+            memory.jobs.end();
         });
         true
     }
@@ -306,7 +306,7 @@ impl<R: Runtime, D: Device> Core<R, D> {
         let read = self.durable.end_untold(&attempt, read);
         if read.is_err() {
             let extents = run.parts.iter().map(|part| part.piece.extent);
-            self.guests.streams.borrow_mut().fail(run.stream, extents);
+            self.streams.borrow_mut().fail(run.stream, extents);
         }
         read.ok().map(|read| read.latency)
     }
