@@ -5,7 +5,7 @@
 //! language.rs   terms instead of pronouns in comments, and columns of their lines
 //! layers.rs     imports allowed between crates: the table, and the comparison with the crate graph
 //! licences.rs   allowed licences of linked crates
-//! names.rs      a type's name once in a crate, a verb once among owners; no tuple parameters
+//! names.rs      a type's name once in a crate, a verb once among owners, few of Core; no tuple parameters
 //! notices.rs    licence texts of linked crates, for a package: the program `notices` prints them
 //! rooms.rs      imports allowed between the rooms of a crate, and no circles of files
 //! style.rs      length of files, names of rooms, marks of open work

@@ -1,5 +1,5 @@
-//! Names: a type's name is defined once in a crate, an owner's verb hides no verb of a lower owner, and a
-//! function has no tuple parameter.
+//! Names: a type's name is defined once in a crate, an owner's verb hides no verb of a lower owner, the
+//! highest owner has few verbs, and a function has no tuple parameter.
 //!
 //! The name of a type then has a single meaning. A tuple pattern hides several
 //! parameters: each part is a parameter, or all parts are fields of a struct.
@@ -37,16 +37,25 @@ pub fn names(root: &Path) -> Vec<String> {
 }
 
 /// Owners of the engine, upwards: each dereferences to the owner before it.
-const OWNERS: &[&str] = &["Store", "Durable", "Extents", "Upkeep", "Core"];
+const OWNERS: &[&str] = &["Store", "Durable", "Extents", "Upkeep", "Memory", "Core"];
 
-/// Verbs of the engine's owners that hide a verb of a lower owner: a sentence for each name.
+/// Most verbs of `Core`: the requests of guests and their steps. Each other verb belongs to a lower owner.
+const MOST_OF_CORE: usize = 40;
+
+/// Verbs of the engine's owners: by name, the owners with a verb of the name, each with its file.
+type Verbs<'a> = BTreeMap<String, BTreeMap<&'static str, &'a str>>;
+
+/// Verbs of the engine's owners that hide a verb of a lower owner, and too many verbs of the highest owner: a
+/// sentence for each.
 pub fn verbs(root: &Path) -> Vec<String> {
     let files = rust_files(root).into_iter().filter(|(file, _)| file.starts_with("crates/engine/src/"));
-    hidden(&files.map(|(file, text)| (file, code(&text))).collect::<Vec<_>>())
+    let files: Vec<_> = files.map(|(file, text)| (file, code(&text))).collect();
+    let verbs = verbs_in(&files);
+    hidden(&verbs).into_iter().chain(beyond(&verbs, MOST_OF_CORE)).collect()
 }
 
-fn hidden(files: &[(String, String)]) -> Vec<String> {
-    let mut places: BTreeMap<String, BTreeMap<&str, &str>> = BTreeMap::new();
+fn verbs_in(files: &[(String, String)]) -> Verbs<'_> {
+    let mut verbs = Verbs::new();
     for (file, text) in files {
         let mut owner = None;
         for line in text.lines() {
@@ -61,13 +70,28 @@ fn hidden(files: &[(String, String)]) -> Vec<String> {
                 let name = rest.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default();
                 // Constructors are called by the name of their type.
                 if rest.contains("(&self") || rest.ends_with('(') {
-                    places.entry(name.to_owned()).or_default().insert(owner, file);
+                    verbs.entry(name.to_owned()).or_default().insert(owner, file);
                 }
             }
         }
     }
-    let twice = places.iter().filter(|(_, owners)| owners.len() > 1);
+    verbs
+}
+
+fn hidden(verbs: &Verbs) -> Vec<String> {
+    let twice = verbs.iter().filter(|(_, owners)| owners.len() > 1);
     twice.map(|(name, owners)| format!("verb {name} of several owners: {owners:?}; rename one")).collect()
+}
+
+/// A sentence if `Core` has more than `most` verbs.
+fn beyond(verbs: &Verbs, most: usize) -> Option<String> {
+    let count = verbs.values().filter(|owners| owners.contains_key("Core")).count();
+    (count > most).then(|| {
+        format!(
+            "Core has {count} verbs: {most} at most: give a verb to the lowest owner that can answer \
+             (crates/engine/src/core.rs), or merge a verb into its only caller"
+        )
+    })
 }
 
 /// Functions of the programs, tests in their files included, with a tuple parameter: a sentence for each.
@@ -265,10 +289,20 @@ mod tests {
         let low = file("low.rs", "impl<R, D> Durable<R, D> {\n    pub async fn write(&self) {}\n}\n");
         let high =
             |verb| file("high.rs", &format!("impl<R, D> Extents<R, D> {{\n    fn {verb}(&self) {{}}\n}}\n"));
-        assert_eq!(hidden(&[low.clone(), high("write")]).len(), 1);
-        assert_eq!(hidden(&[low.clone(), high("read")]), [""; 0]);
+        assert_eq!(hidden(&verbs_in(&[low.clone(), high("write")])).len(), 1);
+        assert_eq!(hidden(&verbs_in(&[low.clone(), high("read")])), [""; 0]);
         let other = file("other.rs", "impl<R, D> Deref for Extents<R, D> {\n    fn write(&self) {}\n}\n");
-        assert_eq!(hidden(&[low, other]), [""; 0]);
+        assert_eq!(hidden(&verbs_in(&[low, other])), [""; 0]);
+    }
+
+    #[test]
+    fn verbs_of_core_beyond_the_limit_are_reported_with_the_remedy() {
+        let text = "impl<R, D> Core<R, D> {\n    fn read(&self) {}\n    async fn write(\n        &self,\n    ) {}\n}\n\
+                    impl<R, D> Memory<R, D> {\n    fn fetch(&self) {}\n}\n";
+        let files = [("a.rs".to_owned(), text.to_owned())];
+        assert_eq!(beyond(&verbs_in(&files), 2), None);
+        let found = beyond(&verbs_in(&files), 1).expect("two verbs");
+        assert!(found.starts_with("Core has 2 verbs: 1 at most: give a verb to the lowest owner"), "{found}");
     }
 
     #[test]
