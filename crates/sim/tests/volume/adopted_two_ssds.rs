@@ -6,10 +6,14 @@ use crate::adopted::{
 };
 use crate::chaos::Chaos;
 use crate::rig::filled;
-use braid_base::{Bytes, DeviceId, KIB, MIB, Nanos, Rng};
+use braid_base::{Bytes, DeviceClass, DeviceId, ExtentId, KIB, MIB, Nanos, Rng};
 use braid_engine::{Durability, ErrorKind, Export, OpenOptions};
+use braid_policy::{ByteRange, DeviceView, Move, Occasion, Placement, Plan, Policy, View};
 use braid_runtime::{Arena, Device, Runtime};
 use braid_sim::{Disk, DiskOptions, World};
+use std::cell::RefCell;
+use std::ops::Range;
+use std::rc::Rc;
 
 const RECORD: DeviceId = DeviceId(2);
 const OTHER: DeviceId = DeviceId(3);
@@ -86,6 +90,111 @@ pub fn entries_that_were_dirty_at_the_last_checkpoint_do_not_count_in_a_span_tha
         assert!(seen(&volume).await == expected);
         volume.close().await.expect("the devices are sound");
         assert!(raw(&left[0]).await == expected, "nothing older was written to the disk");
+    });
+}
+
+/// A policy whose writes go to one SSD alone, or past the caches. Writes back the ranges of the test.
+#[derive(Clone, Default)]
+struct Chosen {
+    on: Option<DeviceId>,
+    written_back: Rc<RefCell<Vec<Move>>>,
+}
+
+impl Policy for Chosen {
+    fn name(&self) -> &'static str {
+        "chosen"
+    }
+
+    fn place<'a>(&mut self, occasion: &Occasion<'a>, _: &View) -> Placement<'a> {
+        match (occasion, self.on) {
+            (Occasion::Write(_), Some(ssd)) => Placement::write_back(ssd),
+            (Occasion::Write(_), None) => Placement::ALONE,
+            _ => Placement::KEEP,
+        }
+    }
+
+    fn extra_slots(&self, device: &DeviceView) -> u32 {
+        if device.class == DeviceClass::Ssd { device.slots } else { 0 }
+    }
+
+    fn plan(&mut self, view: &View, plan: &mut Plan) -> Nanos {
+        plan.moves = self.written_back.take();
+        view.now + Nanos::from_millis(1)
+    }
+
+    fn explain(&self, _: ExtentId, _: &View) -> String {
+        "a test".to_owned()
+    }
+}
+
+/// The start and the end of each span are dirty on the SSD without the journal, as of a checkpoint. Starts
+/// are written back, and overwritten past the cache; the ends of odd spans stay dirty, so the record names
+/// these spans. The SSD with the journal is lost. The entries of the other SSD count in named spans: starts
+/// there may be older than their flush. The opening names these spans, and no others.
+#[test]
+fn overwritten_blocks_are_older_in_named_spans_alone() {
+    run(1, async |world| {
+        const PART: Bytes = Bytes(16 << 10);
+        let (disks, arena) = (four_disks(&world), Arena::new(MIB));
+        let mut expected = raw(&disks[DISK]).await;
+        let volume = make(&world, &disks).await;
+        let span = |i: u64| KIB * 128 * i..KIB * 128 * (i + 1);
+        let put = async |at: Bytes, value: u8, expected: &mut [u8]| {
+            let bytes = filled(&arena, PART, value);
+            volume.write(at, &bytes, Durability::Volatile).await.expect("the devices are sound");
+            expected[at.as_usize()..(at + PART).as_usize()].fill(value);
+        };
+        volume.replace_policy(Box::new(Chosen { on: Some(OTHER), ..Chosen::default() }));
+        for span in (0..32).map(span) {
+            put(span.start, 1, &mut expected).await;
+            put(span.end - PART, 1, &mut expected).await;
+        }
+        volume.flush().await.expect("the devices are sound");
+        assert_eq!(volume.status().extra_blocks.1, 32 * 8, "all is dirty at the checkpoint");
+        volume.checkpoint().await.expect("the devices are sound");
+        let past = Chosen::default();
+        volume.replace_policy(Box::new(past.clone()));
+        for i in 0..32 {
+            let end = if i % 2 == 1 { span(i).end - PART } else { span(i).end };
+            let range = ByteRange { start: span(i).start, end };
+            past.written_back.borrow_mut().push(Move::WriteBack { range });
+        }
+        while volume.status().extra_blocks.1 > 16 * 4 {
+            world.sleep(Nanos::from_millis(10)).await;
+        }
+        // Until the record has dropped the names of the even spans.
+        world.sleep(Nanos::from_secs(11)).await;
+        for span in (0..32).map(span) {
+            put(span.start, 2, &mut expected).await;
+        }
+        volume.flush().await.expect("the devices are sound");
+        assert!(volume.status().extra_blocks.1 == 16 * 4 && seen(&volume).await == expected);
+        let left = devices_but(&copies_of(&world, &disks).await, SSD);
+        left.iter().for_each(Disk::lose_cache);
+        let unasked = try_open(&world, &copies_of(&world, &left).await, |_| ()).await;
+        assert_eq!(unasked.err().map(|error| error.kind()), Some(ErrorKind::Degraded));
+        let give_up = |options: &mut OpenOptions| options.distrust = vec![SSD];
+        let (volume, recovery) = try_open(&world, &left, give_up).await.expect("the SSD is given up");
+        let odd: Vec<Range<Bytes>> = (0..16).map(|i| span(2 * i + 1)).collect();
+        assert_eq!(recovery.older, odd);
+        let check = |now: &[u8], when: &str| {
+            let is_start = |at: usize| at % (128 << 10) < PART.as_usize();
+            let is_old = |at: usize| odd.iter().any(|span| span.contains(&Bytes::of_len(at))) && is_start(at);
+            let is_wrong = |&at: &usize| now[at] != expected[at] && !(is_old(at) && now[at] == 1);
+            assert_eq!((0..now.len()).find(is_wrong), None, "{when}");
+        };
+        let first = seen(&volume).await;
+        check(&first, "at the opening");
+        assert!(first != expected, "starts of named spans are as at the checkpoint");
+        let killed = copies_of(&world, &left).await;
+        killed.iter().for_each(Disk::lose_cache);
+        let (again, recovery) = try_open(&world, &killed, |_| ()).await.expect("the SSD was given up");
+        assert!(recovery.older.is_empty() && seen(&again).await == first, "the state is final");
+        volume.set_policy("cache,mode=write-back,dirty-high=2%,dirty-low=0%").await.expect("an SSD is there");
+        until_clean(&world, &volume).await;
+        check(&seen(&volume).await, "after dirty blocks are written back");
+        volume.close().await.expect("the devices are sound");
+        check(&raw(&left[0]).await, "on the disk");
     });
 }
 
