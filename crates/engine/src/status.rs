@@ -138,7 +138,8 @@ pub struct DeviceStatus {
     /// For a slow device that answers in time: how many times longer than usual requests take.
     pub times_slower: Option<f64>,
     /// Upper bound of the bytes of the volume that the loss of the device would cost now. Exact unless more
-    /// than 16,384 pieces of extents are behind.
+    /// than 16,384 pieces of extents are behind, or the device has the journal of two SSDs before an adopted
+    /// disk.
     pub loss: Bytes,
     /// Bytes of all writes requested from the device since the opening.
     pub written: Bytes,
@@ -200,7 +201,7 @@ impl<R: Runtime, D: Device> Volume<R, D> {
                 in_flight: view.in_flight,
                 move_share: core.upkeep.move_share(member.id),
                 times_slower: member.speed.times_slower(),
-                loss: exposure.alone + exposure.behind.min(lag),
+                loss: (exposure.alone + exposure.behind.min(lag)).max(core.durable.named_without(member.id)),
                 written: Bytes(member.written_bytes.get()),
                 busy: member.busy.until(now),
                 drain: core.upkeep.drain_status(member.id),

@@ -6,7 +6,7 @@
 //! record therefore begins empty.
 
 use crate::core::Durable;
-use crate::devices::Devices;
+use crate::devices::{Devices, Member};
 use crate::journal::images;
 use crate::{Error, Result};
 use braid_base::{Bytes, DeviceId};
@@ -50,12 +50,26 @@ impl<R: Runtime, D: Device> Durable<R, D> {
     /// True if no needed data lies on such a device alone. A journal on the device is not needed if the
     /// record can take over, and if the journal describes no other cache.
     pub fn adopted_survives(&self, device: DeviceId) -> bool {
+        let can_go = self.store.devices.journal_elsewhere(device).is_some() && !self.describes_other(device);
+        let has_dirty = self.store.state.borrow().extras.dirty_on(device) > 0;
+        !has_dirty && (!self.journal.is_on(device) || can_go)
+    }
+
+    /// Bytes of the volume in named spans, if an SSD holds the journal and the journal describes another
+    /// cache: without the journal, dirty blocks of that cache may be older than flushed data.
+    pub fn named_without(&self, device: DeviceId) -> Bytes {
+        let is_needed = self.store.devices.is_cache_of_adopted(device) && self.describes_other(device);
+        let spans = self.dirty_spans.as_ref().filter(|_| is_needed);
+        let ranges = spans.map(|spans| spans.ranges(&self.store.shape)).unwrap_or_default();
+        ranges.iter().map(|range| range.end - range.start).sum()
+    }
+
+    /// True if the journal is on a device and another current device has a cache.
+    fn describes_other(&self, device: DeviceId) -> bool {
         let state = self.store.state.borrow();
-        let is_other_cache = |other: DeviceId| other != device && state.tables.has(other);
-        let has_other_cache =
-            || self.store.devices.iter().any(|member| is_other_cache(member.id) && member.is_current());
-        let journal_can_go = || self.store.devices.journal_elsewhere(device).is_some() && !has_other_cache();
-        state.extras.dirty_on(device) == 0 && (!self.journal.is_on(device) || journal_can_go())
+        let is_other = |member: &Member<D>| member.id != device && state.tables.has(member.id);
+        self.journal.is_on(device)
+            && self.store.devices.iter().any(|member| is_other(member) && member.is_current())
     }
 
     /// Returns the location for the journal if the SSD with the journal, before an adopted disk, has failed.

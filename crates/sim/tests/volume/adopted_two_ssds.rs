@@ -170,6 +170,8 @@ fn overwritten_blocks_are_older_in_named_spans_alone() {
         }
         volume.flush().await.expect("the devices are sound");
         assert!(volume.status().extra_blocks.1 == 16 * 4 && seen(&volume).await == expected);
+        let loss = |device: DeviceId| volume.status().devices[device.index()].loss;
+        assert_eq!([SSD, OTHER].map(loss), [KIB * 128 * 16, KIB * 4 * 4 * 16], "spans, and dirty blocks");
         let left = devices_but(&copies_of(&world, &disks).await, SSD);
         left.iter().for_each(Disk::lose_cache);
         let unasked = try_open(&world, &copies_of(&world, &left).await, |_| ()).await;
