@@ -64,8 +64,8 @@ impl Image {
         self.put(offset, &PagedBytes::new(offset, source), None);
     }
 
-    /// Writes bytes that were cut for `offset`, and shares their whole pages. If this image lies over another,
-    /// missing pages begin as copies of the pages of `under`.
+    /// Writes bytes that were cut for `offset`, and shares their whole pages. If this image lies over
+    /// another, missing pages begin as copies of the pages of `under`.
     pub(crate) fn put(&mut self, offset: Bytes, source: &PagedBytes, under: Option<&Image>) {
         let mut at = offset;
         for part in source.parts.iter() {

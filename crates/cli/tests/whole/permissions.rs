@@ -4,6 +4,7 @@ use crate::machine::{Machine, run, skip};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::Command;
 
 fn mode(path: &Path) -> u32 {
     std::fs::metadata(path).unwrap().permissions().mode() & 0o777
@@ -99,9 +100,12 @@ fn admin_socket_refuses_other_users_whatever_its_mode() {
     for (path, mode) in [(&state, 0o755), (&state.join("vault"), 0o755), (&socket, 0o666)] {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
     }
-    // Through a copy, because another user may not reach the braid that was built.
+    // Through a copy, because another user may not reach the braid that was built. Another process copies: a
+    // child that another test starts meanwhile would keep a file open that this process writes.
     let braid = machine.path("braid");
-    std::fs::copy(env!("CARGO_BIN_EXE_braid"), &braid).unwrap();
+    let mut copy = Command::new("cp");
+    copy.arg(env!("CARGO_BIN_EXE_braid")).arg(&braid);
+    assert_eq!(run(copy).status, 0);
     let mut command = machine.program(braid.to_str().unwrap());
     command.args(["stop", "vault", "--force"]).uid(OTHER).gid(OTHER);
     let ended = run(command);
